@@ -1,0 +1,37 @@
+# Few targets; CI calls the same ones. A fresh machine needs Python 3.11 with venv, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: setup demo test test-all check bench proto image docs
+setup: $(STAMP)
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup           ## the real daemon on a recorded machine
+	$(BIN)/liken demo
+
+test: setup           ## the quick path: unit, contract, namespaces
+	$(BIN)/pytest -n auto -m "not cluster and not vm and not image and not browser"
+
+test-all: setup       ## every tier; absent tools skip with a reason
+	$(BIN)/pytest -n auto -m "not cluster and not vm and not image and not browser"
+	$(BIN)/pytest -m "cluster or vm or image or browser"
+
+check: setup          ## lint, format, types, layers, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+
+bench: setup          ## the budgets, measured
+	$(BIN)/python -m benchmarks
+
+proto: setup          ## regenerate liken/wire from proto/
+	$(BIN)/python proto/generate.py
