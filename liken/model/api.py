@@ -6,7 +6,7 @@ says what failed on which object, so it can be shown to a person as it is.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 """A JSON object at the edge to Kubernetes."""
@@ -38,6 +38,13 @@ class ObjectRef:
     name: str
     namespace: str = ""
     uid: str = ""
+
+
+class Recorder(Protocol):
+    """Where something is said on the API server as an Event. Never blocks and never raises; repeats are merged."""
+
+    def record(self, about: ObjectRef, *, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Queue one Event about an object: `reason` is a CamelCase word, `message` a sentence for a person."""
 
 
 class ApiError(Exception):

@@ -6,7 +6,7 @@ each change, so a loop that remembers the revision it served can never miss the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NewType
+from typing import NewType, Protocol
 
 from liken.model.hardware import DeviceKey, DevNumber, Inventory, Reason
 from liken.model.machine import SerioEntry
@@ -67,6 +67,22 @@ class Verdict:
     detail: str = ""
     advice: str = ""
     offers: tuple[DeviceName, ...] = ()
+
+
+class HardwareNames(Protocol):
+    """Looks a numeric identity (four lower-case hex digits) up in pci.ids or usb.ids; None: not listed."""
+
+    def pci_vendor(self, vendor: str) -> str | None:
+        """Name of a PCI vendor."""
+
+    def pci_device(self, vendor: str, device: str) -> str | None:
+        """Name of a PCI device of that vendor."""
+
+    def usb_vendor(self, vendor: str) -> str | None:
+        """Name of a USB vendor."""
+
+    def usb_product(self, vendor: str, product: str) -> str | None:
+        """Name of a USB product of that vendor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
