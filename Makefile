@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup demo test test-all check bench proto image docs
+.PHONY: setup demo test test-real test-all check bench proto image docs
 setup: $(STAMP)
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,11 +17,12 @@ demo: setup           ## the real daemon on a recorded machine
 	$(BIN)/liken demo
 
 test: setup           ## the quick path: unit, contract, namespaces
-	$(BIN)/pytest -n auto -m "not cluster and not vm and not image and not browser"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not cluster and not vm and not image and not browser"
 
-test-all: setup       ## every tier; absent tools skip with a reason
-	$(BIN)/pytest -n auto -m "not cluster and not vm and not image and not browser"
-	$(BIN)/pytest -m "cluster or vm or image or browser"
+test-real: setup      ## a real kernel, a real Kubernetes, the image, the browser
+	.ci/tiers
+
+test-all: test test-real  ## every tier; absent tools skip with a reason
 
 check: setup          ## lint, format, types, layers, generated code
 	$(BIN)/ruff check .
@@ -35,3 +36,10 @@ bench: setup          ## the budgets, measured
 
 proto: setup          ## regenerate liken/wire from proto/
 	$(BIN)/python proto/generate.py
+
+image: setup          ## dist/liken-<version>.tar (OCI) and its SBOM
+	container/build-image
+
+docs: setup           ## the site, strictly: no warning, no dead link
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/mkdocs build --quiet --strict
