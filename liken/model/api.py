@@ -30,6 +30,18 @@ class WatchEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A whole list, first of a followed collection and again after each re-list: what is not in it is gone."""
+
+    items: tuple[Json, ...]
+    version: str
+
+
+Followed: TypeAlias = Listed | WatchEvent
+"""What following a collection yields: a list, then its changes (never a bookmark)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
     """The object an Event is about."""
 
