@@ -8,7 +8,7 @@ bytes as surrogate escapes in paths, and attribute files stay bytes until `state
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 DevPath = NewType("DevPath", str)
 """A path below the root of sysfs as a uevent's DEVPATH has it: `/devices/pci0000:00/0000:00:14.0`."""
@@ -55,6 +55,23 @@ class Reason(StrEnum):
     SECONDARY_INTERFACE = "SecondaryInterface"
     VANISHED = "Vanished"
     UNREADABLE = "Unreadable"
+
+
+REASONS: Final[Mapping[Reason, str]] = {
+    Reason.NO_DRIVER: "No kernel driver is bound to it. If a module could drive it, it is in the unclaimed report.",
+    Reason.BUS_STRUCTURE: "It is what devices attach to: a PCI bridge or port, a USB hub, or a USB device as such, "
+    "whose interfaces are judged one by one.",
+    Reason.NOTHING_TO_DELIVER: "Its driver made no `/dev` node below it: network cards, host controllers, many "
+    "interfaces.",
+    Reason.MACHINE_DEPENDS_ON_IT: "The machine itself uses something below it: a mounted, swapping or stacked block "
+    "device (LVM, md, dm-crypt, followed to the end), or a tty that is an active kernel console.",
+    Reason.HELD_SERIAL_LINE: "An entry of `spec.serio` takes its serial line, and that driver has made no device yet.",
+    Reason.SECONDARY_INTERFACE: "One driver bound it together with a sibling, which publishes the device they are.",
+    Reason.VANISHED: "It disappeared while it was read. The next event settles it.",
+    Reason.UNREADABLE: "It is there and cannot be read: no answer, an I/O error, a missing permission. The detail "
+    "names the file.",
+}
+"""What each reason means, for the reference and for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""One line of the table, and the statistics the benchmarks share."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """What was measured, the figure, its budget or what it is compared with, whether it is met (None: no budget)."""
+
+    what: str
+    figure: str
+    budget: str
+    met: bool | None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def cpu_of(action: Callable[[], object], *, repeat: int = 7) -> float:
+    """Median CPU seconds of this process for one call."""
+    figures = []
+    for _ in range(repeat):
+        began = time.process_time()
+        action()
+        figures.append(time.process_time() - began)
+    return statistics.median(figures)
+
+
+def wall_of(action: Callable[[], object], *, repeat: int = 5) -> float:
+    """Median wall seconds of one call."""
+    figures = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        action()
+        figures.append(time.perf_counter() - began)
+    return statistics.median(figures)
+
+
+def resident_mib() -> float:
+    """Resident memory of this process in MiB, from /proc."""
+    return resident_of("self")
+
+
+def resident_of(process: int | str) -> float:
+    """Resident memory of a process in MiB."""
+    with open(f"/proc/{process}/status", encoding="ascii") as status:  # noqa: PTH123  (a one-line read of /proc)
+        line = next(line for line in status if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as `1.2 ms`."""
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
