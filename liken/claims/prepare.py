@@ -1,0 +1,289 @@
+"""Prepares claims and lets them go: from the kubelet's reference to a CDI file, or to the reason why not.
+
+In: one claim reference at a time, from many calls at once; the same claim is done in turn, different claims together.
+Out: the prepared claim, or a ClaimError in words for `kubectl describe pod`. A prepared claim is never believed: each
+call reads the claim, the allocated devices and the file anew, so a reboot, a replug or a lost file heals at the next
+call.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from liken.claims import allocation, cdi, options, words
+from liken.claims.allocation import Allocation, Result
+from liken.claims.directory import DirectoryError
+from liken.claims.ledger import Ledger
+from liken.claims.options import NodeOptions, OptionsError
+from liken.claims.ports import ClaimApi, ClaimRef, ClaimSettings, Hardware, Store
+from liken.claims.prepared import PreparedClaim, PreparedDevice, followed
+from liken.claims.sight import Sight, above, driverless, key_of, sight
+from liken.claims.words import ClaimError
+from liken.model.hardware import DeviceKey
+from liken.model.offers import BUS_NODE_KIND, DeviceNode, Snapshot
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+_UID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
+_LONGEST_UID = 128
+_REPROBE_S = 3.0
+_MORE_ATTEMPTS = 2
+
+
+def safe_uid(uid: str) -> bool:
+    """Whether a uid may become part of a file name."""
+    return 0 < len(uid) <= _LONGEST_UID and set(uid) <= _UID_LETTERS and uid[0] != "-" != uid[-1]
+
+
+class Preparer:
+    """Prepares and unprepares claims against one ledger."""
+
+    def __init__(
+        self,
+        *,
+        api: ClaimApi,
+        hardware: Hardware,
+        store: Store,
+        ledger: Ledger,
+        settings: ClaimSettings,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._hardware = hardware
+        self._store = store
+        self._ledger = ledger
+        self._settings = settings
+        self._wall = wall
+
+    # --- prepare ------------------------------------------------------------------------------------------------------
+    async def prepare(self, ref: ClaimRef) -> PreparedClaim:
+        """Make the claim's devices ready; the answer after its file is on the disk. Raises ClaimError."""
+        if not safe_uid(ref.uid):
+            raise ClaimError(words.strange_uid(ref.uid), refused=True)
+        until = anyio.current_time() + self._settings.call_s
+        async with self._ledger.in_turn(ref.uid, patience_s=self._settings.lock_s):
+            await self._inventory_read(until)
+            claim = await allocation.fetched(
+                self._api,
+                ref,
+                within_s=min(self._settings.api_s, _left(until)),
+                try_s=self._settings.api_try_s,
+            )
+            allocated = allocation.allocation(claim, ref, self._settings.node_name)
+            try:
+                return await self._given(ref, allocated, until)
+            except DirectoryError as error:
+                raise ClaimError(words.unwritable(str(ref), str(error))) from error
+
+    async def _given(self, ref: ClaimRef, allocated: Allocation, until: float) -> PreparedClaim:
+        """Write the claim's file for the hardware as it is; again when the hardware changed meanwhile."""
+        claim = await self._written(ref, allocated, until)
+        for _ in range(_MORE_ATTEMPTS):
+            now = self._store.snapshot
+            if all(followed(device, sight(device.name, now, device.offer)) == device for device in claim.devices):
+                break
+            claim = await self._written(ref, allocated, until)
+        return claim
+
+    async def _written(self, ref: ClaimRef, allocated: Allocation, until: float) -> PreparedClaim:
+        snapshot = await self._fresh(allocated.results, until)
+        alone = [result.device for result in allocated.results if _exclusive(result, snapshot)]
+        patience = min(self._settings.lock_s, _left(until))
+        async with self._ledger.writing(ref.uid, devices=alone, patience_s=patience):
+            known = await self._ledger.reread(ref.uid)
+            claim = await self._made(ref, allocated, snapshot, known)
+            self._refuse_held(claim, snapshot)
+            if await self._ledger.save(claim):
+                log.info("claims.prepared", claim=str(ref), uid=ref.uid, devices=[d.name for d in claim.devices])
+        return claim
+
+    async def _inventory_read(self, until: float) -> None:
+        """Wait for the first inventory: before it every device would seem to be gone."""
+        wait = min(self._settings.inventory_s, _left(until))
+        with anyio.move_on_after(wait):
+            snapshot = self._store.snapshot
+            while not snapshot.complete:
+                snapshot = await self._store.settled(after=snapshot.revision)
+            return
+        raise ClaimError(words.not_ready(wait))
+
+    async def _fresh(self, results: Sequence[Result], until: float) -> Snapshot:
+        """A snapshot that knows the allocated devices as they are now."""
+        wait = min(self._settings.hardware_s, _left(until))
+        with anyio.move_on_after(wait):
+            return await self._hardware.refresh(self._keys(results))
+        raise ClaimError(words.not_answering(sorted({result.device for result in results}), wait))
+
+    def _keys(self, results: Sequence[Result]) -> set[DeviceKey]:
+        offers = self._store.snapshot.offers
+        keys = {
+            key
+            for result in results
+            if (key := offers[result.device].key if result.device in offers else key_of(result.device)) is not None
+        }
+        return keys | {above(key) for key in keys}
+
+    async def _made(
+        self, ref: ClaimRef, allocated: Allocation, snapshot: Snapshot, known: PreparedClaim | None
+    ) -> PreparedClaim:
+        """The claim as it is to be written; raises ClaimError when a device or the configuration cannot be given."""
+        if known is not None and known.boot != self._settings.boot_id:
+            known = None  # no container of an earlier boot runs
+        before = {device.identity: device for device in known.devices} if known else {}
+        devices = []
+        for result in allocated.results:
+            old = before.get((result.device, result.main_request, result.share_id))
+            seen = sight(result.device, snapshot, old.offer if old else None)
+            if not seen.nodes or seen.offer is None:
+                raise ClaimError(words.not_there(result.device, seen.why))
+            devices.append(self._device(ref, allocated, result, seen, old))
+        devices = await anyio.to_thread.run_sync(self._with_groups, devices) if _groups_asked(devices) else devices
+        _check_paths(ref, devices)
+        return PreparedClaim(
+            uid=ref.uid,
+            namespace=ref.namespace,
+            name=ref.name,
+            since=known.since if known else self._wall(),
+            boot=self._settings.boot_id,
+            devices=tuple(devices),
+        )
+
+    def _device(
+        self, ref: ClaimRef, allocated: Allocation, result: Result, seen: Sight, old: PreparedDevice | None
+    ) -> PreparedDevice:
+        assert seen.offer is not None
+        whole = old.offer.nodes if old and seen.detached else seen.nodes
+        try:
+            chosen = _chosen(allocated, result, whole)
+        except OptionsError as error:
+            raise ClaimError(words.bad_options(str(ref), result.main_request, str(error)), refused=True) from error
+        if old is not None:
+            return replace(followed(old, seen), options=chosen, admin=result.admin)
+        return PreparedDevice(
+            name=result.device,
+            pool=result.pool,
+            request=result.main_request,
+            share_id=result.share_id,
+            admin=result.admin,
+            offer=replace(seen.offer, taints=()),
+            first=seen.nodes,
+            nodes=seen.nodes,
+            enumeration=seen.enumeration,
+            options=chosen,
+        )
+
+    def _with_groups(self, devices: Sequence[PreparedDevice]) -> list[PreparedDevice]:
+        return [with_groups(device, self._settings) for device in devices]
+
+    def _refuse_held(self, claim: PreparedClaim, snapshot: Snapshot) -> None:
+        """The last defence against double allocation."""
+        for device in claim.devices:
+            if device.admin or snapshot.offers[device.name].shareable:
+                continue
+            for holder, _ in self._ledger.records.holders(device.name):
+                if holder.uid != claim.uid:
+                    raise ClaimError(words.held(device.name, str(holder)), refused=True)
+
+    # --- unprepare ----------------------------------------------------------------------------------------------------
+    async def unprepare(self, ref: ClaimRef) -> None:
+        """Let the claim go; succeeds for what is unknown or gone. Raises ClaimError when its file cannot be removed."""
+        if not safe_uid(ref.uid):
+            return  # such a claim was never prepared
+        patience = self._settings.lock_s
+        async with self._ledger.in_turn(ref.uid, patience_s=patience):
+            try:
+                claim = await self._ledger.reread(ref.uid)
+                if claim is not None:
+                    await self._give_back(claim)
+                async with self._ledger.writing(ref.uid, patience_s=patience):
+                    if await self._ledger.remove(ref.uid):
+                        log.info("claims.unprepared", claim=str(ref), uid=ref.uid)
+            except DirectoryError as error:
+                raise ClaimError(words.unremovable(str(ref), str(error))) from error
+
+    async def _give_back(self, claim: PreparedClaim) -> None:
+        """Bind the kernel's driver again where a program in the pod took it; a failure is only logged.
+
+        It stands before the removal of the file: after a kill between the two the kubelet repeats the call, and a
+        file that is gone would leave nothing that says there is something to bind.
+        """
+        snapshot = self._store.snapshot
+        keys = {
+            device.offer.key
+            for device in claim.devices
+            if not device.admin
+            and "driver" in device.offer.attributes
+            and driverless(device.offer.key, snapshot)
+            and all(holder.uid == claim.uid for holder, _ in self._ledger.records.holders(device.name))
+        }
+        for key in sorted(keys):
+            said: str | None = f"no end within {_REPROBE_S:.0f} s"
+            with anyio.move_on_after(_REPROBE_S):
+                try:
+                    said = await self._hardware.reprobe(key)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the pod must be able to end
+                    said = f"{type(error).__name__}: {error}"
+            if said:
+                log.warning("claims.driver_not_back", claim=str(claim), address=key.address, error=said)
+            else:
+                log.info("claims.driver_back", claim=str(claim), address=key.address)
+
+
+def with_groups(device: PreparedDevice, settings: ClaimSettings) -> PreparedDevice:
+    """The device with the host groups of its nodes, if its options ask for them. Blocks."""
+    if not device.options.supplemental_groups:
+        return device
+    groups = {}
+    for node in device.nodes:
+        try:
+            found = os.stat(settings.dev / node.path.removeprefix("/dev/"))  # noqa: PTH116 - follows like the runtime
+        except OSError:
+            continue  # the runtime will say so, with the path
+        if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
+            groups[node.path] = found.st_gid
+    return replace(device, groups=groups)
+
+
+def _left(until: float) -> float:
+    return max(until - anyio.current_time(), 0.0)
+
+
+def _exclusive(result: Result, snapshot: Snapshot) -> bool:
+    offer = snapshot.offers.get(result.device)
+    return not result.admin and offer is not None and not offer.shareable
+
+
+def _groups_asked(devices: Sequence[PreparedDevice]) -> bool:
+    return any(device.options.supplemental_groups for device in devices)
+
+
+def _chosen(allocated: Allocation, result: Result, nodes: Sequence[DeviceNode]) -> NodeOptions:
+    kinds = [node.kind for node in nodes]
+    chosen = options.bound(
+        options.options(allocated.config, result.request), kinds, bus_kind=BUS_NODE_KIND, device=result.device
+    )
+    if not chosen.bus_node and set(kinds) == {BUS_NODE_KIND}:
+        raise OptionsError(words.nothing_left(result.device))
+    return chosen
+
+
+def _check_paths(ref: ClaimRef, devices: Sequence[PreparedDevice]) -> None:
+    """Every kind that is named exists in the claim, and no path of a request means two nodes."""
+    present = {node.kind for device in devices for node in (*device.nodes, *device.offer.nodes) if node.kind}
+    taken: dict[tuple[str, str], str] = {}
+    for device in devices:
+        said = [
+            words.unknown_kind(kind, sorted(present)) for kind in device.options.paths if kind and kind not in present
+        ]
+        for inside, path in cdi.delivered(device):
+            other = taken.setdefault((device.request, inside), path)
+            if other != path:
+                said.append(words.same_path(inside, other, path))
+        if said:
+            raise ClaimError(words.bad_options(str(ref), device.request, said[0]), refused=True)
