@@ -48,11 +48,7 @@ def gone_path(name: DeviceName) -> str:
 
 
 def natural(address: BusAddress) -> tuple[tuple[int, str], ...]:
-    """Sort key by which port 2 comes before port 10: numbers by value, the rest as text."""
-    return tuple(
-        (int(part), "") if odd else (-1, part) for odd, part in _numbered(_DIGITS.split(address)) if part or odd
-    )
-
-
-def _numbered(parts: list[str]) -> list[tuple[bool, str]]:
-    return [(index % 2 == 1, part) for index, part in enumerate(parts)]
+    """Sort key by which port 2 comes before port 10; PCI addresses have a fixed width and sort as text."""
+    if _PLAIN[Bus.PCI].fullmatch(address):
+        return ((-1, address),)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(address) if part)
