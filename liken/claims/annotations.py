@@ -59,6 +59,8 @@ def of_device(device: PreparedDevice) -> dict[str, str]:
 def claim(document: Any) -> PreparedClaim:
     """The claim that `document` was written for; raises RecordError."""
     try:
+        if not document["devices"]:
+            raise RecordError("no devices")
         identity = json.loads(document["annotations"][CLAIM])
         return PreparedClaim(
             uid=_string(identity["uid"]),
