@@ -46,6 +46,11 @@ REQUIRED: Final = frozenset(
 )
 """Without these a device cannot be told from another; every other file may be missing or unreadable."""
 
+FILES_READ: Final = frozenset(
+    {*PCI_FILES, *USB_DEVICE_FILES, *USB_INTERFACE_FILES, b"uevent", b"dev", b"partition", b"active", b"name"}
+)
+"""Every file of sysfs that liken reads, by its own name: a recording needs no other."""
+
 _STOP: Final = frozenset({b"pci", b"usb", b"bluetooth"})
 _BUSES: Final = {b"pci": Bus.PCI, b"usb": Bus.USB}
 _NO_NODES: Final = frozenset({b"power", b"msi_irqs", b"statistics", b"queues"})
@@ -222,7 +227,7 @@ class Sysfs:
         nodes: list[NodeFact] = []
         below: list[DeviceKey] = []
         hci = False
-        waiting = [top + b"/" + name for name in _descend(listing)]
+        waiting = [top + b"/" + name for name in descend(listing)]
         while waiting:
             place = waiting.pop()
             try:
@@ -241,7 +246,7 @@ class Sysfs:
                 node = self._node(place, kind, listing)
                 if node is not None:
                     nodes.append(node)
-            waiting += [place + b"/" + name for name in _descend(listing)]
+            waiting += [place + b"/" + name for name in descend(listing)]
         nodes.sort(key=lambda node: node.path)
         return tuple(nodes), tuple(sorted(below)), hci
 
@@ -335,7 +340,7 @@ def _wanted(key: DeviceKey) -> tuple[bytes, ...]:
     return USB_INTERFACE_FILES if ":" in key.address else USB_DEVICE_FILES
 
 
-def _descend(listing: Listing) -> Iterator[bytes]:
+def descend(listing: Listing) -> Iterator[bytes]:
     """Folders that may hold a device: not the attribute groups of a device, nor the endpoints of a USB one."""
     groups = b"uevent" in listing.files
     for name in listing.folders:
