@@ -80,13 +80,16 @@ class PreparedClaim:
 
 def followed(device: PreparedDevice, seen: Sight) -> PreparedDevice:
     """The device after the hardware became what `seen` says."""
+    if seen.unsure:
+        return device
     if not seen.nodes or seen.offer is None:
         return replace(device, nodes=(), gone=seen.why or words.driver_gone(""))
     now = replace(
         device, nodes=seen.nodes, gone="", offer=device.offer if seen.detached else replace(seen.offer, taints=())
     )
     names = [_short(node) for node in seen.nodes if node.kind != BUS_NODE_KIND] or [_short(n) for n in seen.nodes]
-    if device.gone or (device.enumeration and device.enumeration != seen.enumeration):
+    numbers = device.enumeration, seen.enumeration
+    if device.gone or (all(numbers) and numbers[0] != numbers[1]):
         return replace(now, moved=words.replugged(names))
     if _lost(device.first, seen):
         return replace(now, moved=words.moved(names))

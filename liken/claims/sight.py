@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from liken.claims import words
 from liken.model.hardware import Bus, BusAddress, DeviceKey, Reason
-from liken.model.offers import BUS_NODE_KIND, DeviceName, DeviceNode, Offer, Snapshot
+from liken.model.offers import BUS_NODE_KIND, DeviceName, DeviceNode, Offer, Snapshot, Verdict
 
 _USB_NAME = re.compile(r"usb-(\d+)-(\d+(?:-\d+)*)-(\d+)-(\d+)(?=-[a-z]|$)")
 _PCI_NAME = re.compile(r"pci-([0-9a-f]{4,})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])(?=-[a-z]|$)")
@@ -25,6 +25,7 @@ class Sight:
 
     `detached`: a program took the kernel's driver, and `nodes` holds the bus node alone. `enumeration` tells one
     plugging-in of a USB device from the next (bus and device number, which the kernel never gives twice in a row).
+    `unsure`: it is there and could not be read this time, so nothing is known that was not known before.
     """
 
     nodes: tuple[DeviceNode, ...] = ()
@@ -32,13 +33,14 @@ class Sight:
     detached: bool = False
     enumeration: str = ""
     why: str = ""
+    unsure: bool = False
 
 
 def sight(name: DeviceName, snapshot: Snapshot, known: Offer | None = None) -> Sight:
     """The device `name` in `snapshot`; `known` is the offer of the claim that holds it, if one does."""
     offer = snapshot.offers.get(name)
     if offer is None or not offer.nodes or any(taint.key == UNPLUGGED for taint in offer.taints):
-        return Sight(why=_why(name, snapshot, known))
+        return Sight(why=_why(name, snapshot, known), unsure=_unread(name, snapshot, known))
     if known is not None and _model(offer) != _model(known):
         return Sight(why=words.another_model(_title(offer), _title(known)))
     detached = _detached(offer, snapshot)
@@ -50,6 +52,12 @@ def sight(name: DeviceName, snapshot: Snapshot, known: Offer | None = None) -> S
         enumeration=enumeration(offer.key, snapshot),
         why="" if nodes else words.driver_gone(""),
     )
+
+
+def _unread(name: DeviceName, snapshot: Snapshot, known: Offer | None) -> bool:
+    key = known.key if known else key_of(name)
+    entries = (snapshot.inventory.devices.get(place) for place in (key, above(key))) if key else ()
+    return any(facts is not None and facts.problem is not None for facts in entries)
 
 
 def _detached(offer: Offer, snapshot: Snapshot) -> bool:
@@ -116,15 +124,21 @@ def _title(offer: Offer) -> str:
 
 def _why(name: DeviceName, snapshot: Snapshot, known: Offer | None) -> str:
     """What happened to a name that resolves to nothing."""
-    if departed := snapshot.departed.get(name):
-        return words.departed(departed.at, departed.why)
     key = known.key if known else key_of(name)
     verdict = snapshot.verdicts.get(key) if key else None
+    if verdict is not None and verdict.reason is Reason.UNREADABLE:
+        return words.withheld(verdict.reason, verdict.detail)
+    if departed := snapshot.departed.get(name):
+        return words.departed(departed.at, departed.why)
     found = _model_at(key, snapshot) if key else None
     if key is None or found is None:
         return words.never_seen()
     if known is not None and found != _model(known):
         return words.another_model(verdict.title if verdict else ":".join(found), _title(known))
+    return _withheld(verdict)
+
+
+def _withheld(verdict: Verdict | None) -> str:
     if verdict is None or verdict.reason is None:
         return words.withheld(Reason.NOTHING_TO_DELIVER, "")
     if verdict.reason is Reason.NO_DRIVER:

@@ -112,7 +112,8 @@ def not_answering(devices: Iterable[str], seconds: float) -> str:
 
 
 def not_there(device: str, why: str) -> str:
-    return f"device {device} cannot be given: {why}: plug it in again or delete the pod so that it gets another device"
+    remedy = "plug it in again" if why.startswith("unplugged") else "put that right"
+    return f"device {device} cannot be given: {why}: {remedy}, or delete the pod so that it gets another device"
 
 
 def departed(at: float, why: str) -> str:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from liken.claims.prepared import Health, PreparedDevice, followed
 from liken.claims.sight import sight
-from liken.model.hardware import DeviceFacts
+from liken.claims.words import ClaimError
+from liken.model.hardware import DeviceFacts, Problem, Reason
 from liken.model.offers import DeviceName
 from tests.unit.fakes_claims import GPU, SOUND, ZIGBEE, Node, gpu, opaque, ref, result, sound, stick
 from tests.unit.fakes_state import interface, node, usb_device
@@ -140,6 +141,20 @@ async def test_another_model_in_the_port_is_not_the_claim_s_device(tmp_path: Pat
         machine.hardware.plug(stick(number=10))
         await event(machine)
         assert machine.nodes("c1") == ["/dev/bus/usb/001/010", "/dev/ttyUSB0"]
+
+
+async def test_a_device_that_could_not_be_read_once_is_not_gone(tmp_path: Path) -> None:
+    async with following(tmp_path) as machine:
+        await machine.preparer.prepare(machine.api.put(ref()))
+        problem = Problem(reason=Reason.UNREADABLE, detail="bInterfaceClass: no answer within 2 s")
+        machine.hardware.plug(replace(stick()[1], driver=None, files={}, nodes=(), problem=problem))
+        await event(machine)
+        assert machine.nodes("c1") == ["/dev/bus/usb/001/007", "/dev/ttyUSB0"]
+        with pytest.raises(ClaimError, match="Unreadable"):
+            await machine.preparer.prepare(ref())
+        machine.hardware.plug(stick())
+        await event(machine)
+        assert device(machine).health is Health.HEALTHY
 
 
 async def test_before_the_first_inventory_nothing_seems_to_be_gone(tmp_path: Path) -> None:
