@@ -6,7 +6,7 @@ the session; its models and its watch are not used (they cost memory, and its wa
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ class Kube:
 
     def watch(
         self, path: str, *, field_selector: str = "", label_selector: str = "", resource_version: str = ""
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """One connection's events, bookmarks included; ends when the server ends it. Raises Gone, Unavailable, …."""
         chosen = Selection(path=path, field_selector=field_selector, label_selector=label_selector)
         return watch(self._transport, chosen, resource_version=resource_version)
@@ -103,7 +103,7 @@ class Kube:
         field_selector: str = "",
         label_selector: str = "",
         on_error: Callable[[ApiError], None] | None = None,
-    ) -> AsyncIterator[Followed]:
+    ) -> AsyncGenerator[Followed, None]:
         """List and watch for ever: `Listed` first and after each re-list, changes in between. Raises nothing.
 
         `on_error` is told of every failure, for those who must say that a resource is not served or forbidden.
