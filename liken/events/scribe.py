@@ -47,6 +47,7 @@ def _devices(sysfs: Sysfs) -> Iterator[Block]:
         yield from _subtree(sysfs, facts)
     for holder in stacked.values():
         yield _virtual(holder)
+    yield Block(b"/devices/virtual")  # so that a machine without any device is a recording too
     for path in (b"/devices/virtual/tty/console", b"/devices/virtual/misc/uhid"):
         if (block := _block(sysfs, path)) is not None:
             yield block
@@ -123,7 +124,7 @@ class _Mask:
         values = [value for name, value in block.files.items() if name in _SERIAL_FILES]
         values += [value for name, value in block.properties.items() if name in _SERIAL_KEYS]
         for value in values:
-            serial = value.strip(b' \t\r\n\0"')
+            serial = value.strip(_BLANK)
             if serial and not _SLOT.fullmatch(serial) and not _MAC.fullmatch(serial):
                 self._serials.setdefault(serial, b"serial-%d" % (len(self._serials) + 1))
 
@@ -138,11 +139,12 @@ class _Mask:
         )
 
     def _value(self, value: bytes, serial: bool) -> bytes:  # noqa: FBT001 - which of two kinds of value
-        for known, stand_in in self._serials.items():
-            if serial and value.strip(b' \t\r\n\0"') == known:
-                return value.replace(known, stand_in)
+        whole = value.strip(_BLANK)
+        if serial and whole in self._serials:
+            return value.replace(whole, self._serials[whole])
+        for known in sorted(self._serials, key=len, reverse=True):
             if len(known) >= _TOLD_APART:
-                value = value.replace(known, stand_in)
+                value = value.replace(known, self._serials[known])
         value = self._mac(value)
         return self._host.sub(b"host", value) if self._host is not None else value
 
