@@ -230,6 +230,8 @@ class Verbs:
         kind = target.kind
         schema = apiserver_slices.SCHEMA if kind.key == SLICES else kind.schema
         dropped = False
+        if kind.key == SLICES:
+            item = apiserver_slices.decoded(item)
         if schema:
             head = {"apiVersion": {}, "kind": {}, "metadata": {"x-kubernetes-preserve-unknown-fields": True}}
             schema = {**schema, "properties": {**(schema.get("properties") or {}), **head}}
