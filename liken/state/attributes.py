@@ -93,6 +93,8 @@ def _showable(char: str) -> bool:
 
 def cut(value: str) -> str:
     """The text cut to what an attribute may hold, on a character boundary and without a blank at its end."""
+    if len(value) <= VALUE_LIMIT_BYTES and value.isascii():
+        return value.rstrip()
     return value.encode()[:VALUE_LIMIT_BYTES].decode(errors="ignore").rstrip()
 
 

@@ -31,7 +31,7 @@ def _spec(old: Json, new: Json) -> Iterator[Json]:
     others = (old.keys() | new.keys()) - {"devices"}
     yield from _mapping("/spec", {key: old.get(key) for key in others}, {key: new.get(key) for key in others})
     before, after = old.get("devices") or [], new.get("devices") or []
-    if before is after:
+    if before == after:
         return
     if not before and after:
         yield _operation("add", "/spec/devices", after)

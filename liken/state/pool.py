@@ -6,12 +6,17 @@ when so many left that half the slices would do; a move needs a new generation, 
 device twice or not at all.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
-from typing import Final
+from dataclasses import dataclass, replace
+from itertools import compress
+from operator import attrgetter, is_not
+from typing import Final, TypeAlias
 
+from liken.model.api import Json
 from liken.model.offers import DeviceName, Offer
+
+Names: TypeAlias = tuple[DeviceName, ...]
 
 SLICE_LIMIT: Final = 128
 """Most devices in one slice (`resource.k8s.io/v1`)."""
@@ -22,12 +27,121 @@ TAINTED_LIMIT: Final = 64
 _taints = attrgetter("taints")
 
 
+FEW_CHANGES: Final = 64
+"""Up to so many changed offers the layout before is amended, not made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One slice of ours on the server: the object, what it says of its pool, its devices sorted."""
+
+    item: Json
+    generation: int
+    count: int
+    names: Names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The pool as it is stored: slices by index, the highest generation, and whether a slice is not one of ours."""
+
+    stored: Mapping[int, Stored]
+    generation: int
+    foreign: bool
+
+    @property
+    def current(self) -> dict[int, Stored]:
+        """The slices of the highest generation: the only ones that readers use."""
+        return {index: item for index, item in self.stored.items() if item.generation == self.generation}
+
+    def keeps(self, count: int) -> bool:
+        """Whether the highest generation already says that the pool has `count` slices, and no other."""
+        current = self.current
+        said = {item.count for item in current.values()}
+        return said == {count} and not self.foreign and all(index < count for index in current)
+
+    def length(self, devices: int) -> int:
+        """How many slices the pool has: as it says of itself, unless that is absurd for so many devices."""
+        most = max(devices // TAINTED_LIMIT + 1, len(self.stored))
+        said = max((item.count for item in self.current.values()), default=0)
+        return said if 0 < said <= most else min(max(self.stored, default=-1) + 1, most)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The devices of each slice in the order of their names, and whether one of them left the slice it was in."""
 
     slots: tuple[tuple[Offer, ...], ...]
     moved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Last:
+    """One layout: the offers it was made of, and the names in its slots."""
+
+    offers: list[Offer]
+    names: tuple[Names | None, ...]
+    layout: Layout
+
+
+class Layouts:
+    """Lays one pool out again and again; remembers the layout before only to save work."""
+
+    def __init__(self) -> None:
+        self._last: _Last | None = None
+        self._distinct: tuple[Names, ...] = ()
+
+    def spread(self, offers: list[Offer], pool: Pool) -> Layout:
+        """Spread the offers over slices so that the stored ones change as little as possible."""
+        present = self._present(pool, len(offers))
+        last = self._last
+        if last is not None and present == last.names and (found := _amended(last, offers)) is not None:
+            self._last = replace(last, offers=offers, names=present, layout=found)
+            return found
+        found = layout({offer.name: offer for offer in offers}, present)
+        names = tuple(tuple(offer.name for offer in slot) for slot in found.slots)
+        self._last = _Last(offers=offers, names=names, layout=found)
+        return found
+
+    def _present(self, pool: Pool, devices: int) -> tuple[Names | None, ...]:
+        """What each slice holds. A device that two slices hold is where the newest generation has it."""
+        length = pool.length(devices)
+        names = {index: item.names for index, item in pool.stored.items() if index < length}
+        held = tuple(names.values())
+        if held != self._distinct:
+            if len(set().union(*held)) < sum(map(len, held)):
+                names = _deduplicated(names, pool.current)
+            else:
+                self._distinct = held
+        return tuple(names.get(index) for index in range(length))
+
+
+def _amended(last: _Last, offers: list[Offer]) -> Layout | None:
+    """The layout before with a few offers replaced by others of the same name; None: it must be made anew."""
+    if len(offers) != len(last.offers):
+        return None
+    changed = list(compress(range(len(offers)), map(is_not, offers, last.offers)))
+    if len(changed) > FEW_CHANGES:
+        return None
+    slots = list(last.layout.slots)
+    for place in changed:
+        new, old = offers[place], last.offers[place]
+        if new.name != old.name or new.taints or old.taints:
+            return None
+        for index, names in enumerate(last.names):
+            at = bisect_left(names or (), new.name)
+            if names and at < len(names) and names[at] == new.name:
+                slots[index] = (*slots[index][:at], new, *slots[index][at + 1 :])
+    return Layout(slots=tuple(slots), moved=False)
+
+
+def _deduplicated(names: Mapping[int, Names], current: Mapping[int, Stored]) -> dict[int, Names]:
+    seen: set[DeviceName] = set()
+    found: dict[int, Names] = {}
+    for index in sorted(names, key=lambda index: (index not in current, index)):
+        found[index] = tuple(dict.fromkeys(name for name in names[index] if name not in seen))
+        seen.update(found[index])
+    return found
 
 
 def layout(wanted: Mapping[DeviceName, Offer], present: Sequence[Sequence[DeviceName] | None]) -> Layout:

@@ -53,6 +53,7 @@ class Case:
 def judgement(unit: Unit, *, system: SystemFacts, rules: Rules, names: HardwareNames) -> Judgement:
     """Verdicts and offers of one unit, in the order of its members."""
     case = _case(unit, system, rules)
+    called = cut(title(unit.owner, names) or "") if unit.owner else ""
     verdicts: list[Verdict] = []
     offers: list[Offer] = []
     for facts in unit.members:
@@ -60,7 +61,7 @@ def judgement(unit: Unit, *, system: SystemFacts, rules: Rules, names: HardwareN
         offers += made
         verdict = Verdict(
             key=facts.key,
-            title=cut(title(unit.owner or facts, names) or "") or str(facts.key.address),
+            title=called or str(facts.key.address),
             reason=reason,
             detail=detail,
             advice=words.advice(facts, reason),

@@ -377,3 +377,37 @@ def test_no_device_is_twice_in_the_newest_generation_at_any_moment_of_a_change(
         pool = [item for item in now.values() if item["spec"]["pool"]["generation"] == newest]
         found = [device for item in pool for device in names(item)]
         assert len(found) == len(set(found))
+
+
+def test_one_change_among_ten_thousand_devices_rebuilds_one_slice() -> None:
+    composer = Composer(NODE)
+    wanted = offers(10_000)
+    previous = stored(composer.slices(wanted))
+    assert composer.slices(wanted, previous=previous) == tuple(previous)
+    wanted[5000] = offer(5000, serial="A")
+    found = composer.slices(wanted, previous=previous)
+    (place,) = [index for index, item in enumerate(found) if item is not previous[index]]
+    assert device_body(wanted[5000]) in found[place]["spec"]["devices"]
+    previous[place] = stored([found[place]])[0]
+    again = composer.slices(list(wanted), previous=previous)
+    assert all(item is old for item, old in zip(again, previous, strict=True))
+
+
+def test_more_changes_at_once_than_are_amended_give_the_same_slices() -> None:
+    composer = Composer(NODE)
+    previous = stored(composer.slices(offers(200)))
+    composer.slices(offers(200), previous=previous)
+    wanted = [offer(index, serial="A") for index in range(200)]
+    assert composer.slices(wanted, previous=previous) == slices(wanted, node=NODE, previous=previous)
+
+
+@pytest.mark.parametrize("changed", [offer(3, taint=True), replace(offer(900), name=name("usb-9-9-9-9"))])
+def test_a_taint_or_another_name_is_laid_out_anew(changed: Offer) -> None:
+    composer = Composer(NODE)
+    wanted = offers(100)
+    previous = stored(composer.slices(wanted))
+    composer.slices(wanted, previous=previous)
+    wanted[3] = changed
+    found = composer.slices(wanted, previous=previous)
+    check(found, wanted)
+    assert found == slices(wanted, node=NODE, previous=previous)
