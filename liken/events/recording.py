@@ -5,6 +5,7 @@ files optionally compressed with gzip, bzip2 or xz. What is unpacked lies in a t
 open. A recording comes from a stranger: everything in it is checked and bounded, and what is wrong is said in words.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from liken.events.sysfs import FILES_READ
 
 __all__ = ["RecordedMachine", "RecordingError", "record", "recorded"]
 
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+_ENOUGH: Final = 512 << 20
 _SUBSYSTEMS: Final = frozenset({b"pci", b"usb", b"bluetooth", b"block"})
 
 
@@ -40,7 +43,7 @@ def recorded(path: Path) -> Iterator[RecordedMachine]:
         return
     if not path.is_file():
         raise RecordingError(f"{path}: there is no such file or folder")
-    with TemporaryDirectory(prefix="liken-recording-") as name:
+    with TemporaryDirectory(prefix="liken-recording-", dir=_scratch()) as name:
         root = Path(name)
         machine = RecordedMachine(sysfs=root / "sys", proc=root / "proc", dev=root / "dev")
         with unpacked(path) as stream:
@@ -50,6 +53,15 @@ def recorded(path: Path) -> Iterator[RecordedMachine]:
                 plant(machine.sysfs, _needed(blocks(whole_text(stream))))
         found(machine.sysfs)
         yield machine
+
+
+def _scratch() -> Path | None:
+    """Memory instead of a disk, where there is enough of it: thousands of tiny files are made and removed."""
+    try:
+        free = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    return _MEMORY if free.f_bavail * free.f_frsize >= _ENOUGH and os.access(_MEMORY, os.W_OK) else None
 
 
 def _folder(path: Path) -> RecordedMachine:
