@@ -5,6 +5,7 @@ else, by path and without numbers, in the lowest `cdiVersion` that carries it. A
 annotations (`annotations`), so that there is nothing else to keep. `schema` checks any document.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -46,6 +47,18 @@ def inventory(offers: Iterable[Offer]) -> Json | None:
         if offer.nodes
     ]
     return _versioned({"kind": KIND, "devices": devices}) if devices else None
+
+
+def text(made: Json) -> bytes:
+    """A document as the bytes of its file: one line for each field and each device."""
+    lines = []
+    for name, value in made.items():
+        if name == "devices":
+            devices = ",\n  ".join(json.dumps(device) for device in value)
+            lines.append(f' "devices": [\n  {devices}\n ]')
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(value)}")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 def names(claim: PreparedClaim) -> tuple[str, ...]:

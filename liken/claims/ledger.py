@@ -5,9 +5,10 @@ devices, and `changed` for whoever waits. File work runs in worker threads of it
 the event loop or the readers of sysfs. Writing is done only inside `writing`, which keeps every other writer away.
 """
 
-import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +16,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from liken.claims import cdi, records, schema, words
+from liken.claims import records, schema, words
+from liken.claims.cdi import document, text
 from liken.claims.directory import SpecDirectory
 from liken.claims.locks import Busy, ByteLocks, Locks
 from liken.claims.ports import ClaimSettings, Store
@@ -28,8 +30,25 @@ from liken.model.offers import DeviceName
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
-_THREADS = 8
+_THREADS = 4
+_LATEST_S = 0.05
 LOCK_FILE = "claims.lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnDisk:
+    """A claim's file as it was read: its bytes, and the claim if it is a record."""
+
+    claim: PreparedClaim | None
+    content: bytes | None
+
+
+class Saved(Enum):
+    """How a save ended."""
+
+    WRITTEN = auto()
+    SAME = auto()
+    STALE = auto()
 
 
 class Ledger:
@@ -43,6 +62,9 @@ class Ledger:
         self._metrics = metrics
         self._threads: anyio.CapacityLimiter | None = None
         self._changed = anyio.Event()
+        self._writes = 0
+        self._expected: set[str] = set()  # every claim that may have a file, as far as this instance knows
+        self._announced_at = 0.0
 
     @asynccontextmanager
     async def in_turn(self, uid: str, *, patience_s: float) -> AsyncIterator[None]:
@@ -73,48 +95,69 @@ class Ledger:
     async def synchronize(self) -> None:
         """Learn what another instance wrote or removed since. Raises DirectoryError."""
         known = self.records.uids()
-        self.records.apply(await self._thread(lambda: records.scan(self._directory, known)))
+        self._learn(await self._thread(lambda: records.scan(self._directory, known)))
 
-    async def reread(self, uid: str) -> PreparedClaim | None:
+    async def reread(self, uid: str) -> OnDisk:
         """The claim as its file says it now, and the index with it; only inside `writing`. Raises DirectoryError."""
         known = self.records.uids()
 
-        def both() -> tuple[records.Scan, PreparedClaim | None]:
-            return records.scan(self._directory, known), records.read(self._directory, uid)
+        def both() -> tuple[records.Scan, OnDisk]:
+            scanned = records.scan(self._directory, known)
+            content = self._directory.read(uid)
+            claim = None if content is None else records.parsed(self._directory, uid, content)
+            return scanned, OnDisk(claim=claim, content=content)
 
-        scanned, claim = await self._thread(both)
-        self.records.apply(scanned)
-        if claim is None:
+        scanned, found = await self._thread(both)
+        self._learn(scanned)
+        if found.claim is None:
             self.records.drop(uid)
         else:
-            self.records.put(claim)
-        return claim
+            self.records.put(found.claim)
+        return found
 
-    async def save(self, claim: PreparedClaim) -> bool:
-        """Make the claim's file say this; False when it said so already. Only inside `writing`.
+    def remembered(self, uid: str) -> OnDisk:
+        """What the claim's file says as far as this instance knows; `save` finds out whether that is so."""
+        claim = self.records.get(uid)
+        return OnDisk(claim=claim, content=None if claim is None else encoded(claim))
 
-        Raises DirectoryError, and the old file is as it was.
+    async def save(self, claim: PreparedClaim, over: OnDisk) -> Saved:
+        """Make the claim's file say this, in place of `over`; only inside `writing`.
+
+        STALE: the folder is not what this instance believed, nothing was written; `reread` and decide again. Raises
+        DirectoryError, and the old file is as it was.
         """
-        content = encoded(claim)
+        content, known = encoded(claim), self.records.uids()
 
-        def write() -> bool:
-            if self._directory.read(claim.uid) == content:
-                return False
+        def write() -> Saved:
+            there = self._directory.uids()
+            if not known <= there or not all(uid in self._expected for uid in there):
+                return Saved.STALE
+            now = self._directory.read(claim.uid) if claim.uid in there else None
+            if now == content:
+                return Saved.SAME
+            if now != over.content:
+                return Saved.STALE
             self._directory.write(claim.uid, content)
-            return True
+            return Saved.WRITTEN
 
-        wrote = await self._thread(write)
-        before = self.records.get(claim.uid)
+        self._expected.add(claim.uid)  # before other threads can meet the file
+        async with self._at_work():
+            saved = await self._thread(write)
+        if saved is Saved.STALE:
+            return saved
         self.records.put(claim)
-        self._tell(before, claim)
-        self.announce()
-        return wrote
+        if over.claim is not None:
+            self._tell(over.claim, claim)
+        self._announce_soon()
+        return saved
 
     async def remove(self, uid: str) -> bool:
         """Remove the claim's file; False when there was none. Only inside `writing`. Raises DirectoryError."""
-        removed = await self._thread(lambda: self._directory.remove(uid))
+        async with self._at_work():
+            removed = await self._thread(partial(self._directory.remove, uid))
         self.records.drop(uid)
-        self.announce()
+        self._expected.discard(uid)
+        self._announce_soon()
         return removed
 
     async def sweep(self) -> None:
@@ -133,25 +176,38 @@ class Ledger:
 
     def announce(self) -> None:
         """Tell everybody what the index holds: held devices, gauge, waiters."""
+        self._announced_at = anyio.current_time()
         self._store.set_held(self.records.held())
         self._metrics.prepared_claims.set(len(self.records))
         self._changed.set()
         self._changed = anyio.Event()
+
+    def _learn(self, scanned: records.Scan) -> None:
+        self.records.apply(scanned)
+        self._expected |= scanned.there
+
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes -= 1
+
+    def _announce_soon(self) -> None:
+        """Now, or with a write that is about to end: to judge the held devices again costs more than a small file."""
+        if not self._writes or anyio.current_time() - self._announced_at > _LATEST_S:
+            self.announce()
 
     async def _thread(self, work: Callable[[], _T]) -> _T:
         if self._threads is None:
             self._threads = anyio.CapacityLimiter(_THREADS)
         return await anyio.to_thread.run_sync(work, limiter=self._threads)
 
-    def _tell(self, before: PreparedClaim | None, now: PreparedClaim) -> None:
-        old = (
-            {(device.name, device.request, device.share_id): device.health for device in before.devices}
-            if before
-            else {}
-        )
+    def _tell(self, before: PreparedClaim, now: PreparedClaim) -> None:
+        old = {device.identity: device.health for device in before.devices}
         for device in now.devices:
-            was = old.get((device.name, device.request, device.share_id))
-            if was is not None and was != device.health:
+            if old.get(device.identity, device.health) != device.health:
                 self._metrics.health_transitions.labels(to=device.health).inc()
                 log.info(
                     "claims.health",
@@ -164,10 +220,10 @@ class Ledger:
 
 def encoded(claim: PreparedClaim) -> bytes:
     """The bytes of a claim's file. Raises ClaimError for a document that a runtime would refuse."""
-    document = cdi.document(claim)
-    if wrong := schema.problems(document):
+    made = document(claim)
+    if wrong := schema.problems(made):
         raise ClaimError(words.invalid_document(str(claim), wrong))
-    return json.dumps(document, indent=1).encode() + b"\n"
+    return text(made)
 
 
 def byte_locks(settings: ClaimSettings) -> ByteLocks:

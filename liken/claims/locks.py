@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class ByteLocks:
 
 @dataclass(slots=True)
 class _Local:
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    lock: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     users: int = 0
 
 
@@ -85,24 +85,36 @@ class Locks:
 
         Raises Busy when another instance keeps one for longer than `patience_s`.
         """
-        async with AsyncExitStack() as stack:
+        held: list[str] = []
+        try:
             for name in sorted(set(names)):
-                await stack.enter_async_context(self._here(name))
-                await self._among_instances(name, patience_s)
-                stack.callback(self._shared.free, name)
+                await self._take(name, patience_s)
+                held.append(name)
             yield
+        finally:
+            for name in reversed(held):
+                self._shared.free(name)
+                self._let_go(name, self._local[name])
 
-    @asynccontextmanager
-    async def _here(self, name: str) -> AsyncIterator[None]:
+    async def _take(self, name: str, patience_s: float) -> None:
         local = self._local.setdefault(name, _Local())
         local.users += 1
         try:
-            async with local.lock:
-                yield
-        finally:
+            await local.lock.acquire()
+        except BaseException:
             local.users -= 1
-            if not local.users:
-                del self._local[name]
+            raise
+        try:
+            await self._among_instances(name, patience_s)
+        except BaseException:
+            self._let_go(name, local)
+            raise
+
+    def _let_go(self, name: str, local: _Local) -> None:
+        local.lock.release()
+        local.users -= 1
+        if not local.users:
+            del self._local[name]
 
     async def _among_instances(self, name: str, patience_s: float) -> None:
         until = anyio.current_time() + patience_s

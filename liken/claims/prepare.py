@@ -19,7 +19,7 @@ import structlog
 from liken.claims import allocation, cdi, options, words
 from liken.claims.allocation import Allocation, Result
 from liken.claims.directory import DirectoryError
-from liken.claims.ledger import Ledger
+from liken.claims.ledger import Ledger, OnDisk, Saved
 from liken.claims.options import NodeOptions, OptionsError
 from liken.claims.ports import ClaimApi, ClaimRef, ClaimSettings, Hardware, Store
 from liken.claims.prepared import PreparedClaim, PreparedDevice, followed
@@ -33,7 +33,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 _UID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
 _LONGEST_UID = 128
 _REPROBE_S = 3.0
-_MORE_ATTEMPTS = 2
+_ATTEMPTS = 5
 
 
 def safe_uid(uid: str) -> bool:
@@ -83,31 +83,54 @@ class Preparer:
 
     async def _given(self, ref: ClaimRef, allocated: Allocation, until: float) -> PreparedClaim:
         """Write the claim's file for the hardware as it is; again when the hardware changed meanwhile."""
-        claim = await self._written(ref, allocated, until)
-        for _ in range(_MORE_ATTEMPTS):
-            now = self._store.snapshot
-            if all(followed(device, sight(device.name, now, device.offer)) == device for device in claim.devices):
-                break
-            claim = await self._written(ref, allocated, until)
-        return claim
+        attempts = 0
+        while True:
+            snapshot = await self._fresh(allocated.results, until)
+            claim = await self._written(ref, allocated, snapshot, until)
+            attempts += 1
+            if attempts == _ATTEMPTS or self._still(claim, snapshot):
+                return claim  # what changes faster than that is followed as any change
 
-    async def _written(self, ref: ClaimRef, allocated: Allocation, until: float) -> PreparedClaim:
-        snapshot = await self._fresh(allocated.results, until)
+    def _still(self, claim: PreparedClaim, then: Snapshot) -> bool:
+        now = self._store.snapshot
+        return (now.offers is then.offers and now.inventory is then.inventory) or all(
+            followed(device, sight(device.name, now, device.offer)) == device for device in claim.devices
+        )
+
+    async def _written(self, ref: ClaimRef, allocated: Allocation, snapshot: Snapshot, until: float) -> PreparedClaim:
         alone = [result.device for result in allocated.results if _exclusive(result, snapshot)]
         patience = min(self._settings.lock_s, _left(until))
         async with self._ledger.writing(ref.uid, devices=alone, patience_s=patience):
-            known = await self._ledger.reread(ref.uid)
-            claim = await self._made(ref, allocated, snapshot, known)
-            self._refuse_held(claim, snapshot)
-            if await self._ledger.save(claim):
-                log.info("claims.prepared", claim=str(ref), uid=ref.uid, devices=[d.name for d in claim.devices])
-        return claim
+            known, certain = self._ledger.remembered(ref.uid), False
+            for _ in range(_ATTEMPTS):
+                try:
+                    claim, saved = await self._tried(ref, allocated, snapshot, known)
+                except ClaimError:
+                    if certain:
+                        raise  # else the index may be older than the folder
+                else:
+                    if saved is not Saved.STALE:
+                        return claim
+                known, certain = await self._ledger.reread(ref.uid), True
+        raise ClaimError(words.restless(str(ref)))
+
+    async def _tried(
+        self, ref: ClaimRef, allocated: Allocation, snapshot: Snapshot, known: OnDisk
+    ) -> tuple[PreparedClaim, Saved]:
+        claim = await self._made(ref, allocated, snapshot, known.claim)
+        self._refuse_held(claim, snapshot)
+        saved = await self._ledger.save(claim, known)
+        if saved is Saved.WRITTEN:
+            log.info("claims.prepared", claim=str(ref), uid=ref.uid, devices=[d.name for d in claim.devices])
+        return claim, saved
 
     async def _inventory_read(self, until: float) -> None:
         """Wait for the first inventory: before it every device would seem to be gone."""
+        snapshot = self._store.snapshot
+        if snapshot.complete:
+            return
         wait = min(self._settings.inventory_s, _left(until))
         with anyio.move_on_after(wait):
-            snapshot = self._store.snapshot
             while not snapshot.complete:
                 snapshot = await self._store.settled(after=snapshot.revision)
             return
@@ -198,9 +221,9 @@ class Preparer:
         patience = self._settings.lock_s
         async with self._ledger.in_turn(ref.uid, patience_s=patience):
             try:
-                claim = await self._ledger.reread(ref.uid)
-                if claim is not None:
-                    await self._give_back(claim)
+                known = await self._ledger.reread(ref.uid)
+                if known.claim is not None:
+                    await self._give_back(known.claim)
                 async with self._ledger.writing(ref.uid, patience_s=patience):
                     if await self._ledger.remove(ref.uid):
                         log.info("claims.unprepared", claim=str(ref), uid=ref.uid)

@@ -24,17 +24,15 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What the folder holds that the index does not, and what the index holds that the folder does not."""
+    """The uids of all files; the claims of those the index does not know; what the index knows and is not there."""
 
+    there: frozenset[str]
     found: Mapping[str, PreparedClaim]
     lost: frozenset[str]
 
 
-def read(directory: SpecDirectory, uid: str) -> PreparedClaim | None:
-    """The claim of one file; None when there is none or it is no record. Blocks; raises DirectoryError."""
-    content = directory.read(uid)
-    if content is None:
-        return None
+def parsed(directory: SpecDirectory, uid: str, content: bytes) -> PreparedClaim | None:
+    """The claim that the bytes of its file record; None, and a line in the log, when they are no record of it."""
     try:
         claim = annotations.claim(json.loads(content))
     except (RecordError, ValueError, RecursionError) as error:
@@ -46,11 +44,17 @@ def read(directory: SpecDirectory, uid: str) -> PreparedClaim | None:
     return claim
 
 
+def read(directory: SpecDirectory, uid: str) -> PreparedClaim | None:
+    """The claim of one file; None when there is none or it is no record. Blocks; raises DirectoryError."""
+    content = directory.read(uid)
+    return None if content is None else parsed(directory, uid, content)
+
+
 def scan(directory: SpecDirectory, known: Collection[str]) -> Scan:
     """Compare the folder with the uids in `known`. Blocks; raises DirectoryError."""
     there = directory.uids()
     found = {uid: claim for uid in sorted(there - set(known)) if (claim := read(directory, uid)) is not None}
-    return Scan(found=found, lost=frozenset(set(known) - there))
+    return Scan(there=frozenset(there), found=found, lost=frozenset(set(known) - there))
 
 
 def prepared_claims(folder: Path) -> tuple[PreparedClaim, ...]:

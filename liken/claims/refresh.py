@@ -14,15 +14,15 @@ import structlog
 from anyio.abc import TaskGroup
 
 from liken.claims.directory import DirectoryError
-from liken.claims.ledger import Ledger
+from liken.claims.ledger import Ledger, Saved
 from liken.claims.ports import ClaimSettings, Store
 from liken.claims.prepare import with_groups
 from liken.claims.prepared import Health, PreparedClaim, PreparedDevice, followed
-from liken.claims.sight import enumeration, sight
+from liken.claims.sight import above, sight
 from liken.claims.words import ClaimError
 from liken.metrics import Metrics
 from liken.model.api import ObjectRef, Recorder
-from liken.model.offers import Offer, Snapshot
+from liken.model.offers import Snapshot
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -31,15 +31,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What a comparison of a claim with a snapshot depends on; unchanged offers keep their identity."""
+    """What a comparison of a claim with a snapshot depends on: unchanged offers and facts keep their identity."""
 
     claim: PreparedClaim
-    devices: tuple[tuple[Offer | None, str], ...]
+    hardware: tuple[object, ...]
 
     @classmethod
     def of(cls, claim: PreparedClaim, snapshot: Snapshot) -> Self:
-        offers = ((snapshot.offers.get(device.name), device) for device in claim.devices)
-        return cls(claim, tuple((offer, enumeration(device.offer.key, snapshot)) for offer, device in offers))
+        devices = snapshot.inventory.devices
+        offers = [snapshot.offers.get(device.name) for device in claim.devices]
+        return cls(claim, (*offers, *(devices.get(above(device.offer.key)) for device in claim.devices)))
 
     def same_as(self, other: Self | None) -> bool:
         """Never for a device that is gone: what stands at its address now may change."""
@@ -47,8 +48,7 @@ class _Mark:
             other is not None
             and other.claim is self.claim
             and all(
-                now is not None and now is before and number == earlier
-                for (now, number), (before, earlier) in zip(self.devices, other.devices, strict=True)
+                now is not None and now is before for now, before in zip(self.hardware, other.hardware, strict=True)
             )
         )
 
@@ -72,6 +72,7 @@ class Refresher:
         self._recorder = recorder
         self._at_work: set[str] = set()
         self._compared: dict[str, _Mark] = {}
+        self._served: Snapshot | None = None
 
     async def run(self) -> None:
         """Follow the snapshots until cancelled; a claim that waits for its lock keeps no other one."""
@@ -84,15 +85,21 @@ class Refresher:
                     self._catch_up(tasks, snapshot)
 
     def _catch_up(self, tasks: TaskGroup, snapshot: Snapshot) -> None:
-        compared = {}
+        before, compared = self._compared, {}
+        same = _same_hardware(snapshot, self._served)
         for claim in self._ledger.records:
-            mark = compared[claim.uid] = _Mark.of(claim, snapshot)
-            if mark.same_as(self._compared.get(claim.uid)):
-                continue
-            if claim.uid not in self._at_work and brought_up(claim, snapshot) != claim:
-                self._at_work.add(claim.uid)
-                tasks.start_soon(self._refresh, claim.uid)
-        self._compared = compared
+            mark = before.get(claim.uid)
+            if mark is None or mark.claim is not claim or not same:
+                mark = _Mark.of(claim, snapshot)
+                if not mark.same_as(before.get(claim.uid)):
+                    self._compare(tasks, claim, snapshot)
+            compared[claim.uid] = mark
+        self._compared, self._served = compared, snapshot
+
+    def _compare(self, tasks: TaskGroup, claim: PreparedClaim, snapshot: Snapshot) -> None:
+        if claim.uid not in self._at_work and brought_up(claim, snapshot) != claim:
+            self._at_work.add(claim.uid)
+            tasks.start_soon(self._refresh, claim.uid)
 
     async def _refresh(self, uid: str) -> None:
         pause = _FIRST_PAUSE_S
@@ -108,7 +115,8 @@ class Refresher:
         try:
             while True:
                 async with self._ledger.writing(uid, patience_s=self._settings.lock_s):
-                    claim = await self._ledger.reread(uid)
+                    known = await self._ledger.reread(uid)
+                    claim = known.claim
                     if claim is None:  # unprepared meanwhile, or removed by hand: the next prepare writes it
                         self._ledger.announce()
                         return True
@@ -117,7 +125,7 @@ class Refresher:
                         return True
                     if any(device.options.supplemental_groups for device in now.devices):
                         now = await anyio.to_thread.run_sync(self._with_groups, now)
-                    if await self._ledger.save(now):
+                    if await self._ledger.save(now, known) is Saved.WRITTEN:
                         self._metrics.claim_refreshes.inc()
                         self._tell(claim, now)
         except (ClaimError, DirectoryError) as error:
@@ -154,3 +162,14 @@ def brought_up(claim: PreparedClaim, snapshot: Snapshot) -> PreparedClaim:
 
 def _followed(device: PreparedDevice, snapshot: Snapshot) -> PreparedDevice:
     return followed(device, sight(device.name, snapshot, device.offer))
+
+
+def _same_hardware(one: Snapshot, other: Snapshot | None) -> bool:
+    """Whether only rules lie between them: held devices change with every claim."""
+    return (
+        other is not None
+        and one.inventory is other.inventory
+        and one.offers is other.offers
+        and one.verdicts is other.verdicts
+        and one.departed is other.departed
+    )

@@ -6,7 +6,6 @@ the numbers it once looked up until it sees the folder change. It goes when like
 whatever took the number.
 """
 
-import json
 from pathlib import Path
 
 import anyio
@@ -65,8 +64,7 @@ class Standalone:
             if document is None:
                 await anyio.to_thread.run_sync(self._directory.discard, self.path)
             else:
-                content = json.dumps(document, indent=1).encode() + b"\n"
-                await anyio.to_thread.run_sync(self._directory.replace, self.path, content, READABLE)
+                await anyio.to_thread.run_sync(self._directory.replace, self.path, cdi.text(document), READABLE)
         except DirectoryError as error:
             log.error("standalone.not_written", file=str(self.path), error=str(error))  # noqa: TRY400 - says it all
             return False

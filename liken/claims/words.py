@@ -176,6 +176,10 @@ def busy(claim: str, seconds: float) -> str:
     return f"another instance of liken is at work on claim {claim} for {seconds:.0f} s: {AGAIN}"
 
 
+def restless(claim: str) -> str:
+    return f"the folder of the CDI files changes too fast to write that of claim {claim}: {AGAIN}"
+
+
 def unlockable(said: str) -> str:
     return f"cannot lock the claims of this node against another instance: {said}: {AGAIN}"
 

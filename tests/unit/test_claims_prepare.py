@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from liken.claims import schema
+from liken.claims.ledger import OnDisk, Saved
 from liken.claims.prepared import PreparedClaim
 from liken.claims.words import ClaimError
 from liken.model.api import ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
@@ -328,8 +329,8 @@ async def test_a_change_during_the_write_is_written_too(machine: Node) -> None:
     machine.api.put(ref())
     save = machine.ledger.save
 
-    async def saved(claim: PreparedClaim) -> bool:
-        wrote = await save(claim)
+    async def saved(claim: PreparedClaim, over: OnDisk) -> Saved:
+        wrote = await save(claim, over)
         if claim.devices[0].nodes[-1].path == "/dev/ttyUSB0":
             machine.hardware.plug(stick(tty="ttyUSB1", number=9))
             machine.hardware.event()
