@@ -101,17 +101,19 @@ class Transport:
         headers = {"Accept": JSON, "User-Agent": f"liken/{__version__}", **login.headers(anyio.current_time())}
         if request.data is not None:
             headers["Content-Type"] = request.kind
+        limit = float("inf") if request.silence_s is None else 3 * self._timeout_s
         try:
-            response = await login.session.request(
-                request.method,
-                URL(login.server + request.path, encoded=True).with_query(dict(request.query)),
-                data=request.data,
-                headers=headers,
-                timeout=self._timeout(request.silence_s),
-                allow_redirects=False,
-                proxy=login.proxy,
-                server_hostname=login.tls_name,
-            )
+            with anyio.fail_after(limit):  # a watch may be silent, but not before its headers
+                response = await login.session.request(
+                    request.method,
+                    URL(login.server + request.path, encoded=True).with_query(dict(request.query)),
+                    data=request.data,
+                    headers=headers,
+                    timeout=self._timeout(request.silence_s),
+                    allow_redirects=False,
+                    proxy=login.proxy,
+                    server_hostname=login.tls_name,
+                )
             if 200 <= response.status < 300:  # noqa: PLR2004  (2xx)
                 return response
             async with response:

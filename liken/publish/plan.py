@@ -60,7 +60,7 @@ def changes(
         name = body["metadata"]["name"]
         old = held.get(name)
         if old is None:
-            found.append(Create(body=body))
+            found.append(Create(body=_unborn(body)))
         elif old["spec"]["pool"]["name"] != body["spec"]["pool"]["name"]:
             found.append(Delete(name=name))
         else:
@@ -74,3 +74,11 @@ def changes(
 def difference(ops: Sequence[Json]) -> tuple[Json, ...]:
     """The operations without their guard: what differs, whatever the version."""
     return tuple(entry for entry in ops if entry["path"] != GUARD)
+
+
+def _unborn(body: Json) -> Json:
+    """The slice without what only the server sets: one that was stored before can be created again."""
+    metadata = body["metadata"]
+    if "resourceVersion" not in metadata:
+        return body
+    return {**body, "metadata": {key: metadata[key] for key in ("name", "ownerReferences") if key in metadata}}

@@ -117,10 +117,12 @@ class Publisher:
         async with contextlib.aclosing(following):
             async for seen in following:
                 if isinstance(seen, Listed):
-                    self._stored.listed(seen)
+                    gone = self._stored.listed(seen)
                     self._losses.reconnected()
                     self._not_before = min(self._not_before, self._asked_to_wait)  # no need to sit the pause out
-                elif self._stored.changed(seen):
+                else:
+                    gone = self._stored.changed(seen)
+                if gone:
                     self._forget_node()
                 self._losses.shown(self._stored.items)
                 self._wake.set()
