@@ -86,8 +86,8 @@ def moved_from(datagram: bytes) -> Changed | None:
 class KernelEvents:
     """An open subscription; what happens after the constructor returned is heard."""
 
-    def __init__(self, *, metrics: Metrics, receive_buffer: int = RECEIVE_BUFFER) -> None:
-        """Subscribe; raises KernelEventsError."""
+    def __init__(self, *, metrics: Metrics, receive_buffer: int = RECEIVE_BUFFER, datagram: int = DATAGRAM) -> None:
+        """Subscribe; `datagram`: bytes read of one, what is longer counts as cut. Raises KernelEventsError."""
         self._metrics = metrics
         try:
             import pyudev  # noqa: PLC0415 - commands on a recording do without libudev
@@ -101,7 +101,7 @@ class KernelEvents:
                 "netlink socket; a seccomp profile or a sandbox may forbid it."
             ) from error
         self._socket.setblocking(False)  # noqa: FBT003 - socket's own signature
-        self._buffer = bytearray(DATAGRAM)
+        self._buffer = bytearray(datagram)
         self._view = memoryview(self._buffer)
         self._known: dict[bytes, Changed] = {}  # first lines heard before: a storm repeats few of them
         self.receive_buffer = _enlarged(self._socket, receive_buffer)
@@ -125,6 +125,7 @@ class KernelEvents:
         """What is queued, at most `limit` datagrams, and whether there may be more."""
         heard: list[Heard] = []
         foreign = malformed = count = 0
+        longest = len(self._buffer)
         receive, buffer, view, known = self._socket.recvfrom_into, self._buffer, self._view, self._known
         while count < limit:
             try:
@@ -148,7 +149,7 @@ class KernelEvents:
                 if changed is None:
                     malformed += 1
                     continue
-            if size >= DATAGRAM:
+            if size >= longest:
                 heard.append(Resync("truncated"))
                 continue
             heard.append(changed)

@@ -88,36 +88,37 @@ class _Place:
         self._made = made  # folders known to be real ones
 
     def write(self) -> None:
+        """In the kernel's order: what a device is first, `dev` late, and the link that makes it a bus entry last."""
         block = self._block
         self._folder(self._path)
+        home = self._subsystem()
         self._file(b"uevent", uevent(block))
         derived = {} if block.files else attributes(block)
-        number = _dev(block)
-        if number is not None:
-            self._file(b"dev", number)
         for name, content in (derived | block.files).items():
             if not name.startswith(_IGNORED) and name != b"dev":
                 self._file(name, content)
-        self._links()
-
-    def _links(self) -> None:
-        block, subsystem = self._block, self._block.subsystem
         for name, target in block.links.items():
             if name != b"subsystem":
                 self._link(self._path + b"/" + name, _inside(self._path + b"/" + name, target))
+        if home is not None and (driver := block.properties.get(b"DRIVER")) and b"driver" not in block.links:
+            self._link(self._path + b"/driver", b"%s/drivers/%s" % (home, driver.replace(b"/", b"!")))
+        if (number := _dev(block)) is not None:
+            self._file(b"dev", number)
+        if home is not None:
+            entries = home + b"/devices" if home.startswith(b"/bus/") else home
+            self._folder(entries)
+            self._link(entries + b"/" + block.name, self._path)
+
+    def _subsystem(self) -> bytes | None:
+        subsystem = self._block.subsystem
         if subsystem is None:
-            return
+            return None
         if b"/" in subsystem or subsystem in (b".", b".."):
             raise RecordingError("a subsystem's name in the recording is no name")
         home = (b"/bus/" if subsystem in BUSES else b"/class/") + subsystem
         self._folder(home)
         self._link(self._path + b"/subsystem", home)
-        driver = block.properties.get(b"DRIVER")
-        if driver and b"driver" not in block.links:
-            self._link(self._path + b"/driver", b"%s/drivers/%s" % (home, driver.replace(b"/", b"!")))
-        entries = home + b"/devices" if subsystem in BUSES else home
-        self._folder(entries)
-        self._link(entries + b"/" + block.name, self._path)
+        return home
 
     def _folder(self, path: bytes) -> None:
         """Make a folder and those above it; one that is a link is refused."""
