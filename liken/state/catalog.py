@@ -28,6 +28,9 @@ MODPROBE_FOLDERS: Final = tuple(
 )
 """Where modprobe reads its configuration (modprobe.d(5))."""
 
+NAMED_TREES: Final = 3
+"""How many other kernels' trees a message names."""
+
 _ANY: Final = 0x10000
 _ALIAS: Final = re.compile(rb"^alias[ \t]+((?:pci|usb):\S+)[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _KEYS: Final = (
@@ -191,14 +194,12 @@ def _problem(directory: Path) -> str | None:
     """Why there is no module tree, and what to do about it."""
     if directory.is_dir():
         return None
-    try:
-        others = sorted(entry.name for entry in directory.parent.iterdir() if entry.is_dir())
-    except OSError:
-        others = []
+    others = sorted(path.parent.name for path in directory.parent.glob("*/modules.dep*"))
     if others:
+        named = ", ".join(dict.fromkeys(others[:NAMED_TREES]))
         return (
-            f"{directory} is missing ({directory.parent} has {', '.join(others)}): the running kernel is not the "
-            "installed one, reboot into it or install its modules"
+            f"{directory} is missing ({directory.parent} has {named}): the running kernel is not the installed one, "
+            "reboot into it or install its modules"
         )
     return f"{directory} is missing: mount the host's /lib/modules there, or install the kernel's modules"
 

@@ -6,13 +6,14 @@ costs the judgement of one unit, not of the machine. Pure: a graph and fresh fac
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from liken.model.hardware import Bus, BusAddress, DeviceFacts, DeviceKey
 from liken.model.offers import DeviceName
 from liken.state.names import natural
+from liken.state.shelf import Shelf
 
 _ROOT_HUB: Final = re.compile(r"([0-9]+)-0:")
 
@@ -63,8 +64,8 @@ class Unit:
 class Graph:
     """Facts of every bus entry, and the members of each unit by its owner's key."""
 
-    devices: Mapping[DeviceKey, DeviceFacts] = field(default_factory=dict)
-    members: Mapping[DeviceKey, tuple[DeviceKey, ...]] = field(default_factory=dict)
+    devices: Shelf[DeviceKey, DeviceFacts] = field(default_factory=Shelf)
+    members: Shelf[DeviceKey, tuple[DeviceKey, ...]] = field(default_factory=Shelf)
 
     def unit(self, owner: DeviceKey) -> Unit:
         """The unit of an owner's key; without members when none of them is there."""
@@ -98,29 +99,24 @@ def merged(
     delta = Delta(appeared=appeared, left=tuple(missing), changed=changed)
     if not delta:
         return graph, delta
-    devices = dict(old)
-    for key in appeared + changed:
-        devices[key] = fresh[key]
-    for key in missing:
-        del devices[key]
+    devices = old.updated({key: fresh[key] for key in appeared + changed}, missing)
     return Graph(devices=devices, members=_regrouped(graph.members, appeared, missing)), delta
 
 
 def _regrouped(
-    members: Mapping[DeviceKey, tuple[DeviceKey, ...]], appeared: Collection[DeviceKey], left: Collection[DeviceKey]
-) -> Mapping[DeviceKey, tuple[DeviceKey, ...]]:
+    members: Shelf[DeviceKey, tuple[DeviceKey, ...]], appeared: Collection[DeviceKey], left: Collection[DeviceKey]
+) -> Shelf[DeviceKey, tuple[DeviceKey, ...]]:
     if not appeared and not left:
         return members
-    groups = dict(members)
     touched: dict[DeviceKey, set[DeviceKey]] = {}
     for key in (*appeared, *left):
         owner = owner_key(key)
         if owner not in touched:
             touched[owner] = set(members.get(owner, ()))
         touched[owner] ^= {key}
-    for owner, group in touched.items():
-        if group:
-            groups[owner] = tuple(sorted(group, key=lambda key: (":" in key.address, natural(key.address))))
-        else:
-            del groups[owner]
-    return groups
+    groups = {owner: tuple(sorted(group, key=_place)) for owner, group in touched.items() if group}
+    return members.updated(groups, [owner for owner, group in touched.items() if not group])
+
+
+def _place(key: DeviceKey) -> tuple[bool, tuple[tuple[int, str], ...]]:
+    return ":" in key.address, natural(key.address)

@@ -61,7 +61,7 @@ def _devices(before: Sequence[Json], after: Sequence[Json]) -> Iterator[Json]:
         path, known = f"/spec/devices/{index}", stored.get(device["name"])
         if known is None:
             yield _operation("add", path, device)
-        elif known is not device:
+        elif known != device:
             yield from _mapping(path, known, device)
 
 

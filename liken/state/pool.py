@@ -8,13 +8,13 @@ device twice or not at all.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress
-from operator import attrgetter, is_not
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from liken.model.api import Json
 from liken.model.offers import DeviceName, Offer
+from liken.state.shelf import differing
 
 Names: TypeAlias = tuple[DeviceName, ...]
 
@@ -79,7 +79,7 @@ class Layout:
 class _Last:
     """One layout: the offers it was made of, and the names in its slots."""
 
-    offers: list[Offer]
+    wanted: Mapping[DeviceName, Offer]
     names: tuple[Names | None, ...]
     layout: Layout
 
@@ -91,16 +91,16 @@ class Layouts:
         self._last: _Last | None = None
         self._distinct: tuple[Names, ...] = ()
 
-    def spread(self, offers: list[Offer], pool: Pool) -> Layout:
+    def spread(self, wanted: Mapping[DeviceName, Offer], pool: Pool) -> Layout:
         """Spread the offers over slices so that the stored ones change as little as possible."""
-        present = self._present(pool, len(offers))
+        present = self._present(pool, len(wanted))
         last = self._last
-        if last is not None and present == last.names and (found := _amended(last, offers)) is not None:
-            self._last = replace(last, offers=offers, names=present, layout=found)
+        if last is not None and present == last.names and (found := _amended(last, wanted)) is not None:
+            self._last = _Last(wanted=wanted, names=present, layout=found)
             return found
-        found = layout({offer.name: offer for offer in offers}, present)
+        found = layout(wanted, present)
         names = tuple(tuple(offer.name for offer in slot) for slot in found.slots)
-        self._last = _Last(offers=offers, names=names, layout=found)
+        self._last = _Last(wanted=wanted, names=names, layout=found)
         return found
 
     def _present(self, pool: Pool, devices: int) -> tuple[Names | None, ...]:
@@ -116,21 +116,19 @@ class Layouts:
         return tuple(names.get(index) for index in range(length))
 
 
-def _amended(last: _Last, offers: list[Offer]) -> Layout | None:
+def _amended(last: _Last, wanted: Mapping[DeviceName, Offer]) -> Layout | None:
     """The layout before with a few offers replaced by others of the same name; None: it must be made anew."""
-    if len(offers) != len(last.offers):
-        return None
-    changed = list(compress(range(len(offers)), map(is_not, offers, last.offers)))
+    changed = differing(last.wanted, wanted)
     if len(changed) > FEW_CHANGES:
         return None
     slots = list(last.layout.slots)
-    for place in changed:
-        new, old = offers[place], last.offers[place]
-        if new.name != old.name or new.taints or old.taints:
+    for name in changed:
+        new, old = wanted.get(name), last.wanted.get(name)
+        if new is None or old is None or new.taints or old.taints:
             return None
         for index, names in enumerate(last.names):
-            at = bisect_left(names or (), new.name)
-            if names and at < len(names) and names[at] == new.name:
+            at = bisect_left(names or (), name)
+            if names and at < len(names) and names[at] == name:
                 slots[index] = (*slots[index][:at], new, *slots[index][at + 1 :])
     return Layout(slots=tuple(slots), moved=False)
 

@@ -6,9 +6,8 @@ change the generation stays; when one is added, removed or gives a device to ano
 readers trust only the highest generation and only when it is whole.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from liken.model.api import Json
 from liken.model.offers import DeviceName, Offer
@@ -29,7 +28,10 @@ class _Made:
     """What was made of one slot: the slice for its offers, and the stored object known to say the same."""
 
     slot: tuple[Offer, ...]
+    generation: int
+    count: int
     body: Json
+    tainted: bool = False
     right: Json | None = None
 
 
@@ -42,10 +44,16 @@ class Composer:
         self._stored: dict[int, Stored] = {}
         self._made: dict[int, _Made] = {}
 
-    def slices(self, offers: Iterable[Offer], *, previous: Sequence[Json] = ()) -> tuple[Json, ...]:
-        """All slices of the pool in order, at least one; a stored slice that is right is returned itself."""
+    def slices(
+        self, offers: Mapping[DeviceName, Offer] | Iterable[Offer], *, previous: Sequence[Json] = ()
+    ) -> tuple[Json, ...]:
+        """All slices of the pool in order, at least one; a stored slice that is right is returned itself.
+
+        Given a snapshot's own mapping of offers, a call costs what changed since the call before.
+        """
+        wanted = offers if isinstance(offers, Mapping) else {offer.name: offer for offer in offers}
         pool = self._pool(previous)
-        spread = self._layouts.spread(list(offers), pool)
+        spread = self._layouts.spread(wanted, pool)
         count = len(spread.slots)
         generation = pool.generation if pool.keeps(count) and not spread.moved else pool.generation + 1
         self._made = {
@@ -76,15 +84,13 @@ class Composer:
     def _body(self, index: int, slot: tuple[Offer, ...], stored: Json | None, *, generation: int, count: int) -> _Made:
         """The slice as it shall be: what was made before if nothing differs, else with the bodies that still hold."""
         known = self._made.get(index)
-        tainted = any(map(attrgetter("taints"), slot))
         reusable: dict[DeviceName, tuple[Offer, Json]] = {}
-        if known is not None and not tainted:
-            pool = known.body["spec"]["pool"]
-            same = (pool["generation"], pool["resourceSliceCount"]) == (generation, count)
-            if same and known.slot == slot:
+        if known is not None and not known.tainted:
+            if known.slot == slot and (known.generation, known.count) == (generation, count):
                 return known
             bodies = known.body["spec"].get("devices") or ()
             reusable = {offer.name: (offer, body) for offer, body in zip(known.slot, bodies, strict=True)}
+        tainted = any(offer.taints for offer in slot)
         held = (
             {device["name"]: device for device in (stored["spec"].get("devices") or ())} if stored and tainted else {}
         )
@@ -92,7 +98,8 @@ class Composer:
         for offer in slot:
             earlier = reusable.get(offer.name)
             devices.append(earlier[1] if earlier and earlier[0] is offer else dated_body(offer, held.get(offer.name)))
-        return _Made(slot=slot, body=slice_body(self._node, index, devices, generation=generation, count=count))
+        body = slice_body(self._node, index, devices, generation=generation, count=count)
+        return _Made(slot=slot, generation=generation, count=count, body=body, tainted=tainted)
 
 
 def _stored(item: Json) -> Stored:

@@ -105,10 +105,14 @@ def test_a_missing_tree_says_which_and_what_to_do(tmp_path: Path) -> None:
     assert absent is not None
     assert "6.12.9" in absent
     assert "mount" in absent
-    (lib / "6.12.10").mkdir(parents=True)
+    (lib / "no-kernel").mkdir(parents=True)
+    assert ModuleCatalog.read(lib / "6.12.9").problem == absent
+    (lib / "6.12.10").mkdir()
+    (lib / "6.12.10" / "modules.dep").write_bytes(b"")
     other = ModuleCatalog.read(lib / "6.12.9").problem
     assert other is not None
     assert "6.12.10" in other
+    assert "no-kernel" not in other
     assert "reboot" in other
     unbuilt = ModuleCatalog.read(lib / "6.12.10").problem
     assert unbuilt is not None
