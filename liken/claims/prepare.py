@@ -6,33 +6,30 @@ call reads the claim, the allocated devices and the file anew, so a reboot, a re
 call.
 """
 
-import os
-import stat
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from liken.claims import allocation, cdi, options, words
+from liken.claims import allocation, groups, words
 from liken.claims.allocation import Allocation, Result
 from liken.claims.directory import DirectoryError
 from liken.claims.ledger import Ledger, OnDisk, Saved
-from liken.claims.options import NodeOptions, OptionsError
+from liken.claims.making import prepared_claim
 from liken.claims.ports import ClaimApi, ClaimRef, ClaimSettings, Hardware, Store
-from liken.claims.prepared import PreparedClaim, PreparedDevice, followed
-from liken.claims.sight import Sight, above, driverless, key_of, sight
+from liken.claims.prepared import PreparedClaim, followed
+from liken.claims.sight import above, driverless, key_of, may_be_taken, sight
 from liken.claims.words import ClaimError
 from liken.model.hardware import DeviceKey
-from liken.model.offers import BUS_NODE_KIND, DeviceNode, Snapshot
+from liken.model.offers import Snapshot
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 _UID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-")
 _LONGEST_UID = 128
-_REPROBE_S = 3.0
+_REPROBE_S, _LOOK_S = 3.0, 2.0
 _ATTEMPTS = 5
 
 
@@ -155,54 +152,20 @@ class Preparer:
     async def _made(
         self, ref: ClaimRef, allocated: Allocation, snapshot: Snapshot, known: PreparedClaim | None
     ) -> PreparedClaim:
-        """The claim as it is to be written; raises ClaimError when a device or the configuration cannot be given."""
         if known is not None and known.boot != self._settings.boot_id:
             known = None  # no container of an earlier boot runs
-        before = {device.identity: device for device in known.devices} if known else {}
-        devices = []
-        for result in allocated.results:
-            old = before.get((result.device, result.main_request, result.share_id))
-            seen = sight(result.device, snapshot, old.offer if old else None)
-            if not seen.nodes or seen.offer is None:
-                raise ClaimError(words.not_there(result.device, seen.why))
-            devices.append(self._device(ref, allocated, result, seen, old))
-        devices = await anyio.to_thread.run_sync(self._with_groups, devices) if _groups_asked(devices) else devices
-        _check_paths(ref, devices)
-        return PreparedClaim(
+        fresh = PreparedClaim(
             uid=ref.uid,
             namespace=ref.namespace,
             name=ref.name,
-            since=known.since if known else self._wall(),
+            since=self._wall(),
             boot=self._settings.boot_id,
-            devices=tuple(devices),
+            devices=(),
         )
-
-    def _device(
-        self, ref: ClaimRef, allocated: Allocation, result: Result, seen: Sight, old: PreparedDevice | None
-    ) -> PreparedDevice:
-        assert seen.offer is not None
-        whole = old.offer.nodes if old and seen.detached else seen.nodes
-        try:
-            chosen = _chosen(allocated, result, whole)
-        except OptionsError as error:
-            raise ClaimError(words.bad_options(str(ref), result.main_request, str(error)), refused=True) from error
-        if old is not None:
-            return replace(followed(old, seen), options=chosen, admin=result.admin)
-        return PreparedDevice(
-            name=result.device,
-            pool=result.pool,
-            request=result.main_request,
-            share_id=result.share_id,
-            admin=result.admin,
-            offer=replace(seen.offer, taints=()),
-            first=seen.nodes,
-            nodes=seen.nodes,
-            enumeration=seen.enumeration,
-            options=chosen,
-        )
-
-    def _with_groups(self, devices: Sequence[PreparedDevice]) -> list[PreparedDevice]:
-        return [with_groups(device, self._settings) for device in devices]
+        claim = prepared_claim(known if known is not None else fresh, allocated, snapshot)
+        if not groups.asked(claim):
+            return claim
+        return await anyio.to_thread.run_sync(groups.with_groups, claim, self._settings.dev)
 
     def _refuse_held(self, claim: PreparedClaim, snapshot: Snapshot) -> None:
         """The last defence against double allocation."""
@@ -236,16 +199,16 @@ class Preparer:
         It stands before the removal of the file: after a kill between the two the kubelet repeats the call, and a
         file that is gone would leave nothing that says there is something to bind.
         """
-        snapshot = self._store.snapshot
         keys = {
             device.offer.key
             for device in claim.devices
             if not device.admin
+            and may_be_taken(device.offer.key)
             and "driver" in device.offer.attributes
-            and driverless(device.offer.key, snapshot)
             and all(holder.uid == claim.uid for holder, _ in self._ledger.records.holders(device.name))
         }
-        for key in sorted(keys):
+        snapshot = await self._seen(keys) if keys else self._store.snapshot
+        for key in sorted(key for key in keys if driverless(key, snapshot)):
             said: str | None = f"no end within {_REPROBE_S:.0f} s"
             with anyio.move_on_after(_REPROBE_S):
                 try:
@@ -257,20 +220,14 @@ class Preparer:
             else:
                 log.info("claims.driver_back", claim=str(claim), address=key.address)
 
-
-def with_groups(device: PreparedDevice, settings: ClaimSettings) -> PreparedDevice:
-    """The device with the host groups of its nodes, if its options ask for them. Blocks."""
-    if not device.options.supplemental_groups:
-        return device
-    groups = {}
-    for node in device.nodes:
-        try:
-            found = os.stat(settings.dev / node.path.removeprefix("/dev/"))  # noqa: PTH116 - follows like the runtime
-        except OSError:
-            continue  # the runtime will say so, with the path
-        if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
-            groups[node.path] = found.st_gid
-    return replace(device, groups=groups)
+    async def _seen(self, keys: Collection[DeviceKey]) -> Snapshot:
+        """A fresh look at these devices, or the newest snapshot when they do not answer."""
+        with anyio.move_on_after(_LOOK_S):
+            try:
+                return await self._hardware.refresh(keys)
+            except Exception:
+                log.warning("claims.not_read", devices=[key.address for key in keys], exc_info=True)
+        return self._store.snapshot
 
 
 def _left(until: float) -> float:
@@ -280,33 +237,3 @@ def _left(until: float) -> float:
 def _exclusive(result: Result, snapshot: Snapshot) -> bool:
     offer = snapshot.offers.get(result.device)
     return not result.admin and offer is not None and not offer.shareable
-
-
-def _groups_asked(devices: Sequence[PreparedDevice]) -> bool:
-    return any(device.options.supplemental_groups for device in devices)
-
-
-def _chosen(allocated: Allocation, result: Result, nodes: Sequence[DeviceNode]) -> NodeOptions:
-    kinds = [node.kind for node in nodes]
-    chosen = options.bound(
-        options.options(allocated.config, result.request), kinds, bus_kind=BUS_NODE_KIND, device=result.device
-    )
-    if not chosen.bus_node and set(kinds) == {BUS_NODE_KIND}:
-        raise OptionsError(words.nothing_left(result.device))
-    return chosen
-
-
-def _check_paths(ref: ClaimRef, devices: Sequence[PreparedDevice]) -> None:
-    """Every kind that is named exists in the claim, and no path of a request means two nodes."""
-    present = {node.kind for device in devices for node in (*device.nodes, *device.offer.nodes) if node.kind}
-    taken: dict[tuple[str, str], str] = {}
-    for device in devices:
-        said = [
-            words.unknown_kind(kind, sorted(present)) for kind in device.options.paths if kind and kind not in present
-        ]
-        for inside, path in cdi.delivered(device):
-            other = taken.setdefault((device.request, inside), path)
-            if other != path:
-                said.append(words.same_path(inside, other, path))
-        if said:
-            raise ClaimError(words.bad_options(str(ref), device.request, said[0]), refused=True)

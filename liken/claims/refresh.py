@@ -13,10 +13,10 @@ import anyio.to_thread
 import structlog
 from anyio.abc import TaskGroup
 
+from liken.claims import groups
 from liken.claims.directory import DirectoryError
 from liken.claims.ledger import Ledger, Saved
 from liken.claims.ports import ClaimSettings, Store
-from liken.claims.prepare import with_groups
 from liken.claims.prepared import Health, PreparedClaim, PreparedDevice, followed
 from liken.claims.sight import above, sight
 from liken.claims.words import ClaimError
@@ -123,17 +123,14 @@ class Refresher:
                     now = brought_up(claim, self._store.snapshot)
                     if now == claim:
                         return True
-                    if any(device.options.supplemental_groups for device in now.devices):
-                        now = await anyio.to_thread.run_sync(self._with_groups, now)
+                    if groups.asked(now):
+                        now = await anyio.to_thread.run_sync(groups.with_groups, now, self._settings.dev)
                     if await self._ledger.save(now, known) is Saved.WRITTEN:
                         self._metrics.claim_refreshes.inc()
                         self._tell(claim, now)
         except (ClaimError, DirectoryError) as error:
             log.warning("claims.refresh_failed", uid=uid, error=str(error))
             return False
-
-    def _with_groups(self, claim: PreparedClaim) -> PreparedClaim:
-        return replace(claim, devices=tuple(with_groups(device, self._settings) for device in claim.devices))
 
     def _tell(self, before: PreparedClaim, now: PreparedClaim) -> None:
         log.info(

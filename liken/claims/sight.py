@@ -65,10 +65,15 @@ def _detached(offer: Offer, snapshot: Snapshot) -> bool:
     return offer.key.bus is Bus.USB and facts is not None and facts.driver in _USBFS
 
 
+def may_be_taken(key: DeviceKey) -> bool:
+    """Whether a program can take the kernel's driver from it: only from an interface of a USB device."""
+    return key.bus is Bus.USB and ":" in key.address
+
+
 def driverless(key: DeviceKey, snapshot: Snapshot) -> bool:
     """A USB interface that is there and has no kernel driver: one that a libusb program may have left behind."""
     facts = snapshot.inventory.devices.get(key)
-    return key.bus is Bus.USB and ":" in key.address and facts is not None and facts.driver in _USBFS
+    return may_be_taken(key) and facts is not None and facts.problem is None and facts.driver in _USBFS
 
 
 def enumeration(key: DeviceKey, snapshot: Snapshot) -> str:
