@@ -33,8 +33,8 @@ def _spec(old: Json, new: Json) -> Iterator[Json]:
     before, after = old.get("devices") or [], new.get("devices") or []
     if before == after:
         return
-    if not before and after:
-        yield _operation("add", "/spec/devices", after)
+    if not before or not after:
+        yield _operation("replace" if "devices" in old else "add", "/spec/devices", after)
     elif _ordered(before, after):
         yield from _devices(before, after)
     else:

@@ -18,7 +18,9 @@ from liken.state.pool import Layouts, Pool, Stored
 __all__ = ["Composer", "NodeRef", "device_body", "json_patch", "slice_name", "slices"]
 
 
-def slices(offers: Iterable[Offer], *, node: NodeRef, previous: Sequence[Json] = ()) -> tuple[Json, ...]:
+def slices(
+    offers: Mapping[DeviceName, Offer] | Iterable[Offer], *, node: NodeRef, previous: Sequence[Json] = ()
+) -> tuple[Json, ...]:
     """All slices of the node's pool in order, at least one; `previous`: the stored ones, with their metadata."""
     return Composer(node).slices(offers, previous=previous)
 

@@ -411,3 +411,13 @@ def test_a_taint_or_another_name_is_laid_out_anew(changed: Offer) -> None:
     found = composer.slices(wanted, previous=previous)
     check(found, wanted)
     assert found == slices(wanted, node=NODE, previous=previous)
+
+
+def test_the_last_device_leaves_and_the_first_comes_in_one_operation_each() -> None:
+    (full,) = stored(slices(offers(100), node=NODE))
+    (empty,) = slices((), node=NODE, previous=[full])
+    assert json_patch(full, empty)[1:] == [{"op": "replace", "path": "/spec/devices", "value": []}]
+    (bare,) = stored([empty])
+    assert [operation["op"] for operation in json_patch(bare, full)[1:]] == ["add"]
+    (listed,) = copy.deepcopy([empty])
+    assert [operation["op"] for operation in json_patch(listed, full)] == ["replace"]

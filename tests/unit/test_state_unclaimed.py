@@ -1,11 +1,15 @@
 """The unclaimed report: only what a person can do something about, with the words of the fix."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from liken.model.hardware import DeviceFacts
+import pytest
+
+from liken.model.hardware import DeviceFacts, Reason
 from liken.model.machine import SerioEntry, SerioProtocol
 from liken.model.offers import Rules, Snapshot
 from liken.state.catalog import ModuleCatalog
+from liken.state.slices import NodeRef, json_patch, slices
 from liken.state.store import Store
 from liken.state.unclaimed import Unclaimed, unclaimed
 from tests.unit.fakes_state import NoNames, SomeNames, interface, node, pci, serial_stick, usb_device
@@ -117,4 +121,29 @@ def test_a_cec_adapter_whose_other_driver_no_module_names_is_left_to_explain() -
 def test_the_report_of_an_incomplete_machine_does_not_fail() -> None:
     store = Store(NoNames())
     store.replace([interface("1-6:1.0", "cdc_acm", [node("ttyACM0", "tty")])])
+    assert unclaimed(store.snapshot, CATALOG) == ()
+
+
+@pytest.mark.shared
+def test_with_debians_catalogue_the_report_lists_what_somebody_can_help(shared: Path) -> None:
+    nobodys = pci("0000:00:16.3", code="070000", modalias=b"pci:v00008086d0000FFFFsv00000000sd00000000bc07sc00i00\n")
+    found = snapshot(GPU, nobodys, *STICK)
+    report = unclaimed(found, ModuleCatalog.read(shared / "recordings" / "debian"))
+    assert [(entry.address, entry.modules, entry.message) for entry in report] == [
+        ("0000:00:02.0", ("i915",), "declare i915 in spec.modules"),
+        ("1-10:1.0", ("cp210x",), "declare cp210x in spec.modules"),
+    ]
+    assert found.verdicts[nobodys.key].reason is Reason.NO_DRIVER
+
+
+def test_a_driver_that_binds_late_takes_the_card_from_the_report_to_the_slice_in_one_change() -> None:
+    store = Store(NoNames())
+    store.replace([GPU])
+    (before,) = slices(store.snapshot.offers, node=NodeRef(name="n"))
+    assert [entry.address for entry in unclaimed(store.snapshot, CATALOG)] == ["0000:00:02.0"]
+    nodes = (node("dri/renderD128", "drm"), node("dri/card0", "drm"), node("i2c-1", "i2c-dev"))
+    delta = store.replace([replace(GPU, driver="i915", nodes=nodes)])
+    assert len(delta.offered) == 3
+    (after,) = slices(store.snapshot.offers, node=NodeRef(name="n"), previous=[before])
+    assert [operation["path"] for operation in json_patch(before, after)] == ["/spec/devices"]
     assert unclaimed(store.snapshot, CATALOG) == ()
