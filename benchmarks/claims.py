@@ -84,7 +84,7 @@ def part(role: str, folder: pathlib.Path, wait_s: float = 0.0) -> Iterator[subpr
 
 def rows() -> Iterator[Row]:
     """The rows of this module."""
-    with tempfile.TemporaryDirectory(prefix="lb") as name:
+    with tempfile.TemporaryDirectory(prefix="lb", dir="/dev/shm") as name:  # /var/run/cdi is a tmpfs, too
         folder = pathlib.Path(name)
         addresses = trees.machine(folder / "sys", CLAIMS)
         devices = [f"usb-{address.replace('.', '-')}-1-0" for address in addresses]
