@@ -1,40 +1,45 @@
 """The Machine controller: follows this node's Machine, brings the machine to what it asks for, and reports.
 
-Level-triggered: whatever wakes it (a new spec, new hardware, a module that ended its load, a retry's time), it looks
-at everything again and does the next thing. Modules load one at a time in a task of their own, so the report stays
-current meanwhile. A cluster without the CRD is an ordinary state: nothing to do, said once.
+Level-triggered: whatever wakes it (a new spec, new hardware, a module that ended its load), it looks at everything
+again and writes the status if that differs from the stored one. It creates an empty Machine where there is none, so
+that the hardware report has a place, and never writes a spec. A cluster without the CRD is ordinary, and said once.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import anyio
-import anyio.to_thread
 import structlog
+from anyio.abc import TaskStatus
 
+from liken.machine import hardware
 from liken.machine.crd import API_VERSION, KIND
 from liken.machine.line import Discipline, SerialLine
-from liken.machine.modprobe import ModuleLoader, seen_modules
-from liken.machine.modules import Attempt, ModuleState, Seen, next_attempt, plan, reports, staged_parameters
-from liken.machine.serio import Attachments, SerioReport, SerioState
+from liken.machine.loading import Modules
+from liken.machine.matching import DISCIPLINE, DRIVERS, SerioState
+from liken.machine.modprobe import ModuleLoader
+from liken.machine.modules import ModuleState, loading, reports, staged_parameters
+from liken.machine.serio import Attachments, with_modules
 from liken.machine.spec import MachineSpec, canonical, machine_spec
-from liken.machine.status import Findings, staged_removals, status
+from liken.machine.status import Findings, listed, staged_removals, status
 from liken.metrics import Metrics
 from liken.model.api import ApiError, Conflict, Followed, Json, Listed, NotFound, ObjectRef, Recorder, WatchKind
-from liken.state.catalog import ModuleCatalog
 from liken.state.store import Store
-from liken.state.unclaimed import unclaimed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 MANAGER: Final = "liken"
 MACHINES: Final = f"/apis/{API_VERSION}/machines"
-TREE_CHECK_S: Final = 60.0
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+SETTLE_S: Final = 0.2
+RECREATE_S: Final = 5.0
+KNOWN_S: Final = 2.0
 WRITE_RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+SERIO_MODULES: Final = frozenset({DISCIPLINE, *DRIVERS.values()})
 
 
 class MachineApi(Protocol):
@@ -59,7 +64,10 @@ class MachineApi(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """Where this machine's modules, sysfs and nodes are; `lib_modules` is the running kernel's folder."""
+    """Where this machine's modules, sysfs and nodes are.
+
+    `lib_modules` is the running kernel's folder, `boot_id` the running kernel's own unless it is given.
+    """
 
     node_name: str
     lib_modules: Path
@@ -69,7 +77,7 @@ class MachineSettings:
 
 
 class MachineController:
-    """One node's Machine; `status` is the newest one, None before the first."""
+    """One node's Machine; `status` is the newest one, None before the first. Make it in the main thread."""
 
     def __init__(
         self,
@@ -85,21 +93,30 @@ class MachineController:
     ) -> None:
         self._api = api
         self._store = store
-        self._loader = loader
         self._settings = settings
         self._metrics = metrics
         self._recorder = recorder
         self._wall = wall
+        self._boot_id = settings.boot_id or _boot_id()
         self._item: Json | None = None
-        self._served = True
+        self._spec = MachineSpec()
+        self._known = anyio.Event()
+        self._served = False
+        self._create_at = 0.0
+        self._said = ""
         self._wake = anyio.Event()
-        self._again = anyio.Event()
-        self._catalog = ModuleCatalog()
-        self._tree: tuple[int, int] | None = None
-        self._tried: dict[str, Attempt] = {}
-        self._spec_seen: MachineSpec | None = None
-        self._written: Json | None = None
+        self._sent: Json | None = None
+        self._kept: Json | None = None
+        self._serio_said: dict[str, SerioState] = {}
+        self._there: frozenset[str] = frozenset()
         self.status: Json | None = None
+        self._modules = Modules(
+            loader=loader,
+            lib_modules=settings.lib_modules,
+            sysfs=settings.sysfs,
+            say=self._say,
+            changed=self._changed,
+        )
         self._attachments = Attachments(
             store=store,
             discipline=discipline or SerialLine(),
@@ -107,189 +124,148 @@ class MachineController:
             dev=settings.dev,
             changed=self._changed,
         )
-        self._said: dict[str, SerioState] = {}
 
     def _changed(self) -> None:
         self._wake.set()
 
-    async def run(self) -> None:
-        """Follow, load, attach and report until cancelled."""
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Follow, load, attach and report until cancelled.
+
+        Started when `spec.serio` is in force in the store, so that no line is offered that shall be held; without an
+        answer of the API server, after two seconds.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow)
-            tasks.start_soon(self._hardware)
+            with anyio.move_on_after(KNOWN_S):
+                await self._known.wait()
+            task_status.started()
+            await self._modules.prepare()
+            tasks.start_soon(self._follow_hardware)
             tasks.start_soon(self._attachments.run)
-            tasks.start_soon(self._load)
+            tasks.start_soon(self._modules.run)
             await self._report()
-
-    # -- what wakes it -------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         selector = f"metadata.name={self._settings.node_name}"
-        async for change in self._api.follow(MACHINES, field_selector=selector, on_error=self._not_served):
-            self._served = True
+        async for change in self._api.follow(MACHINES, field_selector=selector, on_error=self._not_followed):
+            self._served, self._said = True, ""
             if isinstance(change, Listed):
                 mine = [item for item in change.items if item["metadata"]["name"] == self._settings.node_name]
-                self._item = mine[0] if mine else None
-                if self._item is None:
-                    await self._create()
+                self._take(mine[0] if mine else None)
             elif change.item["metadata"]["name"] == self._settings.node_name:
-                self._item = None if change.kind is WatchKind.DELETED else change.item
-                if self._item is None:
-                    await self._create()
-            self._again.set()
-            self._changed()
+                gone = change.kind is WatchKind.DELETED
+                if gone:
+                    self._create_at = anyio.current_time() + RECREATE_S  # whoever deleted it may bring another
+                self._take(None if gone else change.item)
 
-    def _not_served(self, error: ApiError) -> None:
-        if isinstance(error, NotFound):
-            if self._served:
-                log.info("machine.not_served", advice="apply the output of `liken crd`", node=self._settings.node_name)
+    def _not_followed(self, error: ApiError) -> None:
+        """The Machine cannot be read: what it asked for stays, unless the server has no Machines at all."""
+        absent = isinstance(error, NotFound)
+        said = "absent" if absent else str(error)
+        if said != self._said and absent:
+            log.info("machine.not_served", advice="`liken crd | kubectl apply -f -` installs the resource")
+        elif said != self._said:
+            log.warning("machine.not_read", error=said)
+        self._said = said
+        if absent:
             self._served = False
-            self._item = None
-        else:
-            log.warning("machine.unreachable", error=str(error))
+            self._take(None)
+        self._known.set()
 
-    async def _create(self) -> None:
-        """An empty Machine, so that the hardware report has a place; liken writes its status and never its spec."""
-        self._written = None
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": self._settings.node_name}, "spec": {}}
-        try:
-            self._item = await self._api.create(MACHINES, body)
-            log.info("machine.created", machine=self._settings.node_name)
-        except Conflict:
-            return
-        except ApiError as error:
-            log.warning("machine.not_created", error=str(error))
+    def _take(self, item: Json | None) -> None:
+        """Put a Machine's wishes in force."""
+        self._item = item
+        self._spec = machine_spec(item)
+        also = frozenset(canonical(name) for name, _ in self._listed()) | (SERIO_MODULES if self._spec.serio else set())
+        self._modules.want(self._spec, also)
+        self._attachments.want(self._spec.serio)
+        self._store.set_serio(self._attachments.entries)
+        self._known.set()
+        self._changed()
 
-    async def _hardware(self) -> None:
+    def _listed(self) -> tuple[tuple[str, object], ...]:
+        return listed(self.status or (self._item or {}).get("status"))
+
+    async def _follow_hardware(self) -> None:
         revision = -1
         while True:
             revision = (await self._store.settled(after=revision)).revision
             self._changed()
 
-    # -- modules -------------------------------------------------------------------------------------------------
-
-    def _spec(self) -> MachineSpec:
-        return machine_spec(self._item)
-
-    async def _load(self) -> None:
-        """Load one module after the other; what failed is tried again later, and at once when the list changes."""
-        while True:
-            self._again = anyio.Event()
-            spec, now = self._spec(), anyio.current_time()
-            await self._read_tree()
-            if spec != self._spec_seen:
-                self._spec_seen = spec
-                self._tried.clear()
-                self._attachments.want(spec.serio)
-            seen = await self._seen(spec)
-            step = plan(spec, self._catalog, seen, self._tried, now)
-            if step.load is not None:
-                await self._load_one(step.load, spec)
-                continue
-            wait = TREE_CHECK_S if step.again_at is None else max(0.0, min(TREE_CHECK_S, step.again_at - now))
-            with anyio.move_on_after(wait):
-                await self._again.wait()
-
-    async def _load_one(self, name: str, spec: MachineSpec) -> None:
-        key = canonical(name)
-        began = anyio.current_time()
-        outcome = await self._loader.load(name, spec.parameters.get(key, {}))
-        there = key in await self._seen(spec)
-        took_ms = round((anyio.current_time() - began) * 1000)
-        if there:
-            self._tried.pop(key, None)
-            log.info("module.loaded", module=name, took_ms=took_ms)
-            self._say("Normal", "ModuleLoaded", f"loaded {name}")
-        else:
-            words = outcome.words or "modprobe reported success and the kernel shows no such module: look at dmesg"
-            self._tried[key] = next_attempt(words, self._tried.get(key), anyio.current_time())
-            log.warning("module.failed", module=name, why=words, took_ms=took_ms)
-            self._say("Warning", "ModuleFailed", f"{name}: {words}")
-        self._changed()
-
-    async def _seen(self, spec: MachineSpec) -> Mapping[str, Seen]:
-        names = frozenset(map(canonical, spec.modules)) | frozenset(self._listed())
-        return await anyio.to_thread.run_sync(seen_modules, names, self._settings.sysfs)
-
-    def _listed(self) -> list[str]:
-        stored = (self._item or {}).get("status") or {}
-        return [
-            canonical(str(module.get("name"))) for module in stored.get("modules") or [] if isinstance(module, dict)
-        ]
-
-    async def _read_tree(self) -> None:
-        """Read the kernel's module tree again when it changed; a change forgets what failed."""
-        stamp = await anyio.to_thread.run_sync(_stamp, self._settings.lib_modules)
-        if stamp != self._tree:
-            self._tree = stamp
-            self._catalog = await anyio.to_thread.run_sync(ModuleCatalog.read, self._settings.lib_modules)
-            self._tried.clear()
-            self._changed()
-
-    # -- the report ----------------------------------------------------------------------------------------------
-
     async def _report(self) -> None:
-        """Write the status whenever it differs from the stored one."""
+        """Write the status whenever it differs from the stored one, at most a few times a second."""
         failures = 0
         while True:
             self._wake = anyio.Event()
+            wait: float | None = None
             try:
+                if self._item is None and self._served:
+                    wait = await self._create()
                 await self._write()
                 failures = 0
-                wait = None
             except ApiError as error:
                 wait = WRITE_RETRY_S[min(failures, len(WRITE_RETRY_S) - 1)]
                 failures += 1
-                log.warning("machine.status_not_written", error=str(error), again_in_s=wait)
+                if not isinstance(error, NotFound | Conflict):  # it went or came in between: the watch tells
+                    log.warning("machine.not_written", error=str(error), again_in_s=wait)
             with anyio.move_on_after(wait):
                 await self._wake.wait()
+            await anyio.sleep(SETTLE_S)
 
-    async def _write(self) -> None:
-        item = self._item
-        spec = machine_spec(item)
-        seen = await self._seen(spec)
-        stored = (item or {}).get("status")
-        removed = staged_removals(spec.modules, stored, self._settings.boot_id, frozenset(seen))
-        modules = reports(spec, self._catalog, seen, self._tried, removed)
-        serio = tuple(self._with_nodes(report) for report in self._attachments.reports)
-        snapshot = self._store.snapshot
-        found = Findings(
-            generation=int((item or {}).get("metadata", {}).get("generation", 0)),
-            boot_id=self._settings.boot_id,
-            modules=modules,
-            removed=removed,
-            parameters=staged_parameters(spec, modules),
-            serio=serio,
-            unclaimed=unclaimed(snapshot, self._catalog),
-            complete=snapshot.complete,
-        )
-        wanted = status(found, stored, datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        self.status = wanted
-        self._measure(found)
-        if item is None or not snapshot.complete or wanted in (stored, self._written):
-            return
-        body = {
+    async def _create(self) -> float | None:
+        """Make an empty Machine; seconds until that may be done."""
+        wait = self._create_at - anyio.current_time()
+        if wait > 0:
+            return wait
+        body: Json = {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {"name": self._settings.node_name},
-            "status": wanted,
+            "spec": {},
         }
-        answer = await self._api.apply(f"{MACHINES}/{self._settings.node_name}/status", body, manager=MANAGER)
-        self._written = wanted
+        item = await self._api.create(MACHINES, body)
+        log.info("machine.created", machine=self._settings.node_name)
+        if self._item is None:
+            self._take(item)
+        return None
+
+    async def _write(self) -> None:
+        item = self._item
+        await self._modules.look()
+        stored = (item or {}).get("status")
+        findings = self._findings(item, stored)
+        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.status = wanted = status(findings, stored, now)
+        self._measure(findings)
+        as_we_left_it = wanted == self._sent and stored == self._kept  # a field may be lost to an older CRD
+        if item is None or not findings.complete or wanted == stored or as_we_left_it:
+            return
+        name = self._settings.node_name
+        body: Json = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "status": wanted}
+        answer = await self._api.apply(f"{MACHINES}/{name}/status", body, manager=MANAGER)
+        self._sent, self._kept = wanted, answer.get("status")
         if self._item is item:
             self._item = answer
 
-    def _with_nodes(self, report: SerioReport) -> SerioReport:
-        if report.state is not SerioState.ATTACHED:
-            return report
-        made = f"/{report.tty}/{report.port}/"
-        nodes = [
-            f"/dev/{node.name}"
-            for facts in self._store.snapshot.inventory.devices.values()
-            for node in facts.nodes
-            if made in f"{node.path}/"
-        ]
-        return replace(report, nodes=tuple(sorted(nodes)))
+    def _findings(self, item: Json | None, stored: Json | None) -> Findings:
+        spec, seen, catalog = self._spec, self._modules.seen, self._modules.catalog
+        there = frozenset(seen)
+        if there != self._there:
+            self._there = there
+            self._attachments.retry()
+        removed = staged_removals(spec.modules, self.status or stored, self._boot_id, seen)
+        modules = reports(spec, catalog, seen, self._modules.tried, removed)
+        snapshot = self._store.snapshot
+        return Findings(
+            generation=int((item or {}).get("metadata", {}).get("generation", 0)),
+            boot_id=self._boot_id,
+            modules=modules,
+            loading=loading(spec, modules),
+            parameters=staged_parameters(spec, modules),
+            serio=tuple(with_modules(report, there) for report in self._attachments.reports),
+            unclaimed=hardware.report(snapshot, catalog),
+            complete=snapshot.complete,
+        )
 
     def _measure(self, found: Findings) -> None:
         for state in ModuleState:
@@ -297,26 +273,25 @@ class MachineController:
         for attached in SerioState:
             self._metrics.serio.labels(state=str(attached)).set(sum(r.state is attached for r in found.serio))
         self._metrics.unclaimed.set(len(found.unclaimed))
+        said = dict(self._serio_said)
+        self._serio_said = {report.tty: report.state for report in found.serio if report.tty}
         for report in found.serio:
-            key = f"{report.entry.vendor}:{report.entry.product} {report.tty}"
-            if report.state is not self._said.get(key) and report.state is not SerioState.MISSING:
-                self._said[key] = report.state
-                attached_now = report.state is SerioState.ATTACHED
-                words = f"attached {report.tty} as {report.port}" if attached_now else f"{report.tty}: {report.message}"
-                self._say("Normal" if attached_now else "Warning", f"Serio{report.state}", words)
+            if report.tty and said.get(report.tty) is not report.state:
+                if report.state is SerioState.ATTACHED:
+                    self._say("Normal", "SerioAttached", f"attached {report.tty} as {report.port}")
+                elif report.state is SerioState.REFUSED:
+                    self._say("Warning", "SerioRefused", f"{report.tty}: {report.message}")
 
-    def _say(self, kind: str, reason: str, message: str) -> None:
+    def _say(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         if self._recorder is None or self._item is None:
             return
         metadata = self._item["metadata"]
         about = ObjectRef(api_version=API_VERSION, kind=KIND, name=metadata["name"], uid=metadata.get("uid", ""))
-        self._recorder.record(about, kind="Normal" if kind == "Normal" else "Warning", reason=reason, message=message)
+        self._recorder.record(about, kind=kind, reason=reason, message=message)
 
 
-def _stamp(folder: Path) -> tuple[int, int] | None:
-    """What changes when depmod ran; None while there is no tree."""
+def _boot_id() -> str:
     try:
-        found = (folder / "modules.dep").stat()
+        return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino
+        return ""

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import yaml
 
+from liken.machine.matching import SerioState
+from liken.machine.modules import ModuleState
 from liken.model.api import Json
 from liken.model.machine import SerioProtocol
 
@@ -115,6 +117,7 @@ def _spec() -> Json:
             pattern=MODULE_PATTERN,
         ),
         maxItems=64,
+        nullable=True,  # a list whose lines are all comments
         **{
             "x-kubernetes-list-type": "set",
             "x-kubernetes-validations": [
@@ -130,10 +133,11 @@ def _spec() -> Json:
         "description": "Parameters of modules, as `<module>.<parameter>: value`. They apply when the module is loaded and never after; "
         "the condition ModuleParametersApplied says which wait for a reboot.",
         "maxProperties": 128,
+        "nullable": True,
         "additionalProperties": _text(
             "The value as it would stand on modprobe's command line.",
             maxLength=PARAMETER_LENGTH,
-            pattern=r"^[^\x00-\x1f\x7f]*$",
+            pattern=r'^[^\x00-\x1f\x7f"]*$',
         ),
         "x-kubernetes-validations": [
             {
@@ -145,6 +149,7 @@ def _spec() -> Json:
     return _object(
         "What the machine shall have.",
         {"modules": modules, "moduleParameters": parameters, "serio": _serio()},
+        nullable=True,
     )
 
 
@@ -182,6 +187,7 @@ def _serio() -> Json:
             required=["protocol", "usb"],
         ),
         maxItems=16,
+        nullable=True,
         **{
             "x-kubernetes-list-type": "atomic",
             "x-kubernetes-validations": [
@@ -216,7 +222,7 @@ def _status() -> Json:
 def _conditions() -> Json:
     return _list(
         "SpecConverged: the machine is as its spec asks. ModuleParametersApplied: no parameter waits for a reboot. SerioAttached: every "
-        "serial attachment is in place. Ready: liken runs here and follows this Machine.",
+        "serial attachment is in place. Ready: what was asked for is done; a serial attachment never makes it False.",
         _object(
             "One condition.",
             {
@@ -245,9 +251,9 @@ def _module_status() -> Json:
             {
                 "name": _text("Name as declared."),
                 "state": _text(
-                    "Loaded; Builtin: part of the kernel; Missing: this kernel has no such module; Failed: the kernel refused it; "
-                    "Loading: not done yet.",
-                    enum=["Loaded", "Builtin", "Missing", "Failed", "Loading"],
+                    "Loaded; Builtin: part of the kernel; Missing: this kernel has no such module; Failed: the kernel refused it. "
+                    "A module that is being loaded for the first time is not listed yet.",
+                    enum=[str(state) for state in ModuleState],
                 ),
                 "message": _text("What happened, and what to do."),
                 "parameters": {
@@ -282,7 +288,7 @@ def _serio_status() -> Json:
                 "nodes": _list("Device nodes of the driver.", _text("A path in /dev.")),
                 "state": _text(
                     "Attached; Missing: no line matches; Refused: a line matches and the attachment did not complete.",
-                    enum=["Attached", "Missing", "Refused"],
+                    enum=[str(state) for state in SerioState],
                 ),
                 "message": _text("What is missing, and what to do."),
             },

@@ -4,21 +4,20 @@
 the module's name and its declared parameters and nothing else, and ended when it takes too long.
 """
 
+import contextlib
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final, Protocol
 
 import anyio
-import structlog
 
 from liken.machine.modules import Seen
 from liken.machine.spec import MODULE
-
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 DEADLINE_S: Final = 60.0
 WORDS_LIMIT: Final = 400
@@ -35,6 +34,10 @@ ADVICE: Final = (
     (
         "unknown symbol",
         "the module does not fit this kernel, or a module it needs is missing: run depmod and try again",
+    ),
+    (
+        "not found in directory",
+        "modprobe does not find it: mount the host's /lib/modules where liken runs, or run depmod",
     ),
     ("no such device", "the driver looked and found no device it can drive"),
     ("cannot allocate memory", "the machine has too little memory for it"),
@@ -58,8 +61,16 @@ class ModuleLoader(Protocol):
 class Modprobe:
     """The real loader."""
 
-    def __init__(self, program: str = "modprobe", *, proc: Path = Path("/proc"), sysfs: Path = Path("/sys")) -> None:
+    def __init__(
+        self,
+        program: str = "modprobe",
+        *,
+        proc: Path = Path("/proc"),
+        sysfs: Path = Path("/sys"),
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
         self._program = program
+        self._deadline_s = deadline_s
         self._proc = proc
         self._sysfs = sysfs
 
@@ -69,14 +80,14 @@ class Modprobe:
             return Outcome(f"{name!r} is no module name")
         command = [self._program, "--", name, *(f"{key}={_quoted(value)}" for key, value in parameters.items())]
         try:
-            code, said = await _run(command)
+            code, said = await _run(command, self._deadline_s)
         except FileNotFoundError:
             return Outcome("modprobe is not installed where liken runs: use the project's image, or install kmod")
         except OSError as error:
             return Outcome(f"cannot run modprobe: {error.strerror}")
         if code is None:
             return Outcome(
-                f"modprobe did not end within {DEADLINE_S:.0f} s and was stopped: look at dmesg on the machine"
+                f"modprobe did not end within {self._deadline_s:g} s and was stopped: look at dmesg on the machine"
             )
         if code == 0:
             return Outcome()
@@ -113,24 +124,21 @@ def refusal(said: str, *, capable: bool, lockdown: str = "", disabled: bool = Fa
         if disabled:
             return f"kernel.modules_disabled is 1, so no module loads until the next boot ({words})"
         if lockdown:
-            return (
-                f"the kernel's lockdown ({lockdown}) keeps unsigned modules out: sign it, or leave lockdown ({words})"
-            )
-        return f"the kernel refused it ({words})"
+            return f"the kernel's lockdown ({lockdown}) keeps unsigned modules out: sign it ({words})"
+        return f"the kernel refused it: look at dmesg on the machine ({words})"
     for pattern, advice in ADVICE:
         if re.search(pattern, lower):
             return f"{advice} ({words})"
     return words
 
 
-async def _run(command: list[str]) -> tuple[int | None, str]:
+async def _run(command: list[str], deadline_s: float) -> tuple[int | None, str]:
     """Exit code (None: it took too long) and what the program said on stderr, at most a page."""
-    process = await anyio.open_process(
-        command, stdin=-3, stdout=-3, env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
-    )
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    process = await anyio.open_process(command, stdin=DEVNULL, stdout=DEVNULL, env=environment, start_new_session=True)
     said = b""
     try:
-        with anyio.move_on_after(DEADLINE_S) as scope:
+        with anyio.move_on_after(deadline_s) as scope:
             assert process.stderr is not None
             async for chunk in process.stderr:
                 said = (said + chunk)[:4096]
@@ -138,20 +146,21 @@ async def _run(command: list[str]) -> tuple[int | None, str]:
         return (None if scope.cancelled_caught else process.returncode), said.decode("utf-8", "backslashreplace")
     finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # modprobe.d may have made it start others
         with anyio.CancelScope(shield=True), anyio.move_on_after(2):
             await process.aclose()
 
 
 def _quoted(value: str) -> str:
-    """A parameter's value as the kernel splits it: with blanks it stands in double quotes."""
-    return f'"{value}"' if re.search(r"\s", value) and '"' not in value else value
+    """A parameter's value as the kernel splits it: with blanks it stands in double quotes (it never holds any)."""
+    return f'"{value}"' if " " in value else value
 
 
-def seen_modules(names: frozenset[str], sysfs: Path) -> dict[str, Seen]:
-    """Which of the modules (names with `_`) `/sys/module` has, in effect; blocking."""
+def seen_modules(wanted: Mapping[str, Collection[str]], sysfs: Path) -> dict[str, Seen]:
+    """Which of the modules `/sys/module` has in effect, with these of their parameters; names with `_`. Blocking."""
     found = {}
-    for name in names:
+    for name, parameters in wanted.items():
         folder = sysfs / "module" / name
         try:
             state = (folder / "initstate").read_text().strip()
@@ -160,19 +169,16 @@ def seen_modules(names: frozenset[str], sysfs: Path) -> dict[str, Seen]:
         except OSError:
             state = ""
         if state in {"live", "builtin"}:
-            found[name] = Seen(builtin=state == "builtin", parameters=_parameters(folder / "parameters"))
+            found[name] = Seen(builtin=state == "builtin", parameters=_values(folder / "parameters", parameters))
     return found
 
 
-def _parameters(folder: Path) -> dict[str, str]:
+def _values(folder: Path, names: Collection[str]) -> dict[str, str]:
     values = {}
-    try:
-        files = sorted(folder.iterdir())
-    except OSError:
-        return {}
-    for file in files:
+    for name in sorted(names):
         try:
-            values[file.name] = file.read_bytes()[:1024].decode("utf-8", "backslashreplace").strip()
+            with (folder / name).open("rb") as file:
+                values[name] = "".join(filter(str.isprintable, file.read(1024).decode("utf-8", "backslashreplace")))
         except OSError:
             continue
     return values

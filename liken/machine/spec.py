@@ -14,12 +14,13 @@ from liken.model.machine import SerioEntry, SerioProtocol
 
 MODULE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 HEX4: Final = re.compile(r"[0-9a-f]{4}")
+VALUE: Final = re.compile(r'[^\x00-\x1f\x7f"]*')
 MODULES_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """The wishes of one Machine; `parameters` maps a module to its parameters, names with `_` throughout."""
+    """The wishes of one Machine; `parameters` maps a module to its parameters, both names with `_` throughout."""
 
     modules: tuple[str, ...] = ()
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -52,8 +53,9 @@ def _parameters(value: Any) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for key, text in (value if isinstance(value, dict) else {}).items():
         module, _, parameter = str(key).partition(".")
-        if MODULE.fullmatch(module) and MODULE.fullmatch(parameter) and isinstance(text, str):
-            found.setdefault(canonical(module), {})[parameter] = text
+        named = MODULE.fullmatch(module) and MODULE.fullmatch(parameter)
+        if named and isinstance(text, str) and VALUE.fullmatch(text):
+            found.setdefault(canonical(module), {})[canonical(parameter)] = text
     return found
 
 

@@ -1,21 +1,26 @@
 """The status of a Machine: what was found and done, as the object's `status`, within a sensible size. Pure.
 
 A condition's time moves only when its status does, so an unchanged machine gives an unchanged status and nothing is
-written.
+written. The list of unclaimed hardware gets what the rest leaves of the size.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from liken.machine.matching import SerioReport, SerioState
 from liken.machine.modules import ModuleReport, ModuleState
-from liken.machine.serio import SerioReport, SerioState
+from liken.machine.spec import canonical
 from liken.model.api import Json
 from liken.state.unclaimed import Unclaimed
 
-UNCLAIMED_BYTES: Final = 88 * 1024
-"""What the list of unclaimed hardware may take of a status that stays below 100 KiB."""
+STATUS_BYTES: Final = 96 * 1024
+"""What the whole status may take: less than the 100 KiB that are promised."""
+MESSAGE_LENGTH: Final = 1024
+ENTRY_MESSAGE_LENGTH: Final = 300
+CANDIDATES: Final = 16
+IN_EFFECT: Final = frozenset({ModuleState.LOADED, ModuleState.BUILTIN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,88 +30,94 @@ class Condition:
     type: str
     true: bool
     reason: str
-    message: str = ""
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything the status is made of; `removed` are modules that stay loaded until the next boot."""
+    """Everything the status is made of.
+
+    `loading`: declared modules whose first load has not ended; `parameters`: those that wait for a reboot or a module;
+    `complete`: the first look at the hardware is over.
+    """
 
     generation: int
     boot_id: str
-    modules: tuple[ModuleReport, ...]
-    removed: tuple[str, ...]
-    parameters: tuple[str, ...]
-    serio: tuple[SerioReport, ...]
-    unclaimed: tuple[Unclaimed, ...]
-    complete: bool
+    modules: tuple[ModuleReport, ...] = ()
+    loading: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    serio: tuple[SerioReport, ...] = ()
+    unclaimed: tuple[Unclaimed, ...] = ()
+    complete: bool = True
 
 
 def status(found: Findings, previous: Json | None, now: str) -> Json:
     """The status object; `previous` is the stored one, `now` RFC 3339 in UTC."""
-    shown, left_out = _shown(found.unclaimed)
-    declared = [report for report in found.modules if report.name not in found.removed]
-    ready = sum(report.state in {ModuleState.LOADED, ModuleState.BUILTIN} for report in declared)
-    hardware: Json = {"unclaimed": shown, "unclaimedCount": len(found.unclaimed)}
-    if left_out:
-        hardware["unclaimedNotShown"] = left_out
-    return {
+    declared = [report for report in found.modules if not report.removed]
+    ready = sum(report.state in IN_EFFECT for report in declared)
+    made: Json = {
         "observedGeneration": found.generation,
         "bootID": found.boot_id,
         "conditions": _timed(conditions(found), previous, found.generation, now),
-        "modulesReady": f"{ready}/{len(declared)}",
+        "modulesReady": f"{ready}/{len(declared) + len(found.loading)}",
         "modules": [_module(report) for report in found.modules],
         "serio": [_serio(report) for report in found.serio],
-        "hardware": hardware,
     }
+    return made | {"hardware": _hardware(found.unclaimed, STATUS_BYTES - _size(made))}
 
 
 def conditions(found: Findings) -> tuple[Condition, ...]:
     """The four conditions."""
-    return _converged(found), _parameters(found), _attached(found.serio), _ready(found)
+    converged = _converged(found)
+    return converged, _parameters(found), _attached(found.serio), _ready(found, converged)
 
 
 def _converged(found: Findings) -> Condition:
-    failed = [r for r in found.modules if r.state in {ModuleState.FAILED, ModuleState.MISSING}]
-    loading = [report.name for report in found.modules if report.state is ModuleState.LOADING]
+    failed = [f"{report.name}: {report.message}" for report in found.modules if report.state not in IN_EFFECT]
+    staged = [f"{report.name} stays loaded" for report in found.modules if report.removed]
     if failed:
-        message = "; ".join(f"{report.name}: {report.message}" for report in failed)
-        return Condition(type="SpecConverged", true=False, reason="ModulesFailed", message=_short(message))
-    if loading:
-        return Condition(type="SpecConverged", true=False, reason="Loading", message=f"loading {', '.join(loading)}")
-    staged = [*(f"{name} stays loaded" for name in found.removed), *found.parameters]
-    if staged:
-        message = f"waits for a reboot: {'; '.join(staged)}"
-        return Condition(type="SpecConverged", true=False, reason="RebootPending", message=_short(message))
-    return Condition(type="SpecConverged", true=True, reason="Converged")
+        return _false("SpecConverged", "ModulesFailed", "; ".join(failed))
+    if found.loading:
+        return _false("SpecConverged", "Loading", f"loading {', '.join(found.loading)}")
+    if staged or found.parameters:
+        return _false(
+            "SpecConverged", "RebootPending", f"waits for a reboot: {'; '.join((*staged, *found.parameters))}"
+        )
+    return Condition(type="SpecConverged", true=True, reason="Converged", message="the machine is as its spec asks")
 
 
 def _parameters(found: Findings) -> Condition:
     if found.parameters:
-        message = _short("; ".join(found.parameters))
-        return Condition(type="ModuleParametersApplied", true=False, reason="RebootPending", message=message)
-    return Condition(type="ModuleParametersApplied", true=True, reason="Applied")
+        return _false("ModuleParametersApplied", "RebootPending", f"not in force: {'; '.join(found.parameters)}")
+    return Condition(
+        type="ModuleParametersApplied", true=True, reason="Applied", message="no parameter waits for a reboot"
+    )
 
 
 def _attached(reports: Sequence[SerioReport]) -> Condition:
     open_ends = [report for report in reports if report.state is not SerioState.ATTACHED]
-    if not open_ends:
-        return Condition(type="SerioAttached", true=True, reason="Attached" if reports else "NothingDeclared")
-    refused = any(report.state is SerioState.REFUSED for report in open_ends)
-    message = "; ".join(f"{r.entry.vendor}:{r.entry.product}: {r.message}" for r in open_ends)
-    return Condition(
-        type="SerioAttached", true=False, reason="Refused" if refused else "Missing", message=_short(message)
-    )
+    if open_ends:
+        refused = any(report.state is SerioState.REFUSED for report in open_ends)
+        message = "; ".join(f"{r.entry.vendor}:{r.entry.product}: {r.message}" for r in open_ends)
+        return _false("SerioAttached", "Refused" if refused else "Missing", message)
+    reason, message = ("Attached", "every entry is attached") if reports else ("NothingDeclared", "spec.serio is empty")
+    return Condition(type="SerioAttached", true=True, reason=reason, message=message)
 
 
-def _ready(found: Findings) -> Condition:
-    if found.complete:
-        return Condition(type="Ready", true=True, reason="Following")
-    message = "liken has not finished its first look at the hardware"
-    return Condition(type="Ready", true=False, reason="Starting", message=message)
+def _ready(found: Findings, converged: Condition) -> Condition:
+    """Whether liken does what was asked here: serial adapters may be missing, what waits for a reboot works on."""
+    if not found.complete:
+        return _false("Ready", "Starting", "liken has not finished its first look at the hardware")
+    if converged.reason in {"ModulesFailed", "Loading"}:
+        return _false("Ready", converged.reason, converged.message)
+    return Condition(type="Ready", true=True, reason="Ready", message="liken follows this machine's hardware and spec")
 
 
-def _short(message: str, limit: int = 1024) -> str:
+def _false(kind: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, true=False, reason=reason, message=_short(message, MESSAGE_LENGTH))
+
+
+def _short(message: str, limit: int) -> str:
     return message if len(message) <= limit else f"{message[: limit - 1]}…"
 
 
@@ -134,7 +145,7 @@ def _timed(found: Iterable[Condition], previous: Json | None, generation: int, n
 def _module(report: ModuleReport) -> Json:
     found: Json = {"name": report.name, "state": str(report.state)}
     if report.message:
-        found["message"] = report.message
+        found["message"] = _short(report.message, MESSAGE_LENGTH)
     if report.parameters:
         found["parameters"] = dict(report.parameters)
     return found
@@ -144,8 +155,8 @@ def _serio(report: SerioReport) -> Json:
     entry = report.entry
     usb = {"vendor": entry.vendor, "product": entry.product} | ({"serial": entry.serial} if entry.serial else {})
     found: Json = {"protocol": str(entry.protocol), "usb": usb, "state": str(report.state)}
-    optional = {"tty": report.tty, "port": report.port, "nodes": list(report.nodes), "message": report.message}
-    return found | {key: value for key, value in optional.items() if value}
+    message = _short(report.message, MESSAGE_LENGTH)
+    return found | _present({"tty": report.tty, "port": report.port, "nodes": list(report.nodes), "message": message})
 
 
 def entry(found: Unclaimed) -> Json:
@@ -155,39 +166,49 @@ def entry(found: Unclaimed) -> Json:
         "name": found.name,
         "class": found.class_,
         "modalias": found.modalias,
-        "modules": list(found.modules),
-        "message": found.message,
+        "modules": list(found.modules[:CANDIDATES]),
+        "message": _short(found.message, ENTRY_MESSAGE_LENGTH),
     }
-    return known | {key: value for key, value in optional.items() if value}
+    return known | _present(optional)
 
 
-def _shown(found: Sequence[Unclaimed]) -> tuple[list[Json], int]:
-    """As many entries as fit, in order, and how many are left out."""
+def _present(optional: Mapping[str, object]) -> Json:
+    return {key: value for key, value in optional.items() if value}
+
+
+def _hardware(found: Sequence[Unclaimed], limit: int) -> Json:
+    """As many entries as fit, in order, and how many there are and are left out."""
     shown: list[Json] = []
     size = 0
     for unclaimed in found:
         made = entry(unclaimed)
-        size += len(json.dumps(made).encode())
-        if size > UNCLAIMED_BYTES:
+        size += _size(made)
+        if size > limit:
             break
         shown.append(made)
-    return shown, len(found) - len(shown)
+    hardware: Json = {"unclaimed": shown, "unclaimedCount": len(found)}
+    left_out = len(found) - len(shown)
+    return hardware | ({"unclaimedNotShown": left_out} if left_out else {})
+
+
+def _size(made: object) -> int:
+    return len(json.dumps(made, ensure_ascii=False).encode("utf-8", "replace")) + 2
 
 
 def staged_removals(
-    spec_modules: Sequence[str], stored: Json | None, boot_id: str, loaded: frozenset[str]
+    declared: Iterable[str], stored: Json | None, boot_id: str, loaded: Iterable[str]
 ) -> tuple[str, ...]:
-    """Modules that a status of this boot lists, that nobody declares any more and that are still loaded."""
+    """Modules that the stored status of this boot has as loaded, that nobody declares any more, and that still are."""
     if not isinstance(stored, dict) or stored.get("bootID") != boot_id:
         return ()
-    declared = {name.replace("-", "_") for name in spec_modules}
-    listed = stored.get("modules")
-    names = [m.get("name") for m in listed if isinstance(m, dict)] if isinstance(listed, list) else []
-    known = {m.get("name"): m.get("state") for m in listed} if isinstance(listed, list) else {}
+    there = frozenset(loaded) - {canonical(name) for name in declared}
     return tuple(
-        name
-        for name in names
-        if isinstance(name, str)
-        and known.get(name) == ModuleState.LOADED
-        and name.replace("-", "_") in loaded - declared
+        name for name, state in listed(stored) if state == ModuleState.LOADED.value and canonical(name) in there
     )
+
+
+def listed(stored: Json | None) -> tuple[tuple[str, object], ...]:
+    """Name and state of each module in a stored status."""
+    modules = (stored or {}).get("modules")
+    found = [module for module in modules if isinstance(module, dict)] if isinstance(modules, list) else []
+    return tuple((module["name"], module.get("state")) for module in found if isinstance(module.get("name"), str))

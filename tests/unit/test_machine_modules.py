@@ -5,6 +5,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from liken.machine.modules import (
     ModuleState,
     Plan,
     Seen,
+    Tried,
+    loading,
     next_attempt,
     plan,
     reports,
@@ -35,7 +38,7 @@ NO_TREE = ModuleCatalog(problem="/lib/modules/6.12.9 is missing: reboot")
 
 
 def states(spec: MachineSpec, seen: Mapping[str, Seen], tried: Mapping[str, Attempt] | None = None) -> dict[str, str]:
-    return {report.name: report.state for report in reports(spec, TREE, seen, tried or {})}
+    return {report.name: report.state for report in reports(spec, TREE, seen, Tried(failed=tried or {}))}
 
 
 def test_modules_load_one_at_a_time_in_the_order_of_the_list() -> None:
@@ -60,7 +63,7 @@ def test_an_explicit_wish_wins_over_the_blacklist() -> None:
 
 
 def test_a_misspelling_comes_with_the_nearest_name() -> None:
-    (report,) = reports(MachineSpec(modules=("i951",)), TREE, {}, {})
+    (report,) = reports(MachineSpec(modules=("i951",)), TREE, {}, Tried())
     assert report.state is ModuleState.MISSING
     assert "did you mean i915?" in report.message
 
@@ -76,25 +79,55 @@ def test_a_refused_module_waits_longer_each_time_and_does_not_keep_the_next_one(
     for _ in range(20):
         attempt = next_attempt("no", attempt, 0.0)
     assert attempt.again_at == LAST_RETRY_S
-    (report, _) = reports(spec, TREE, {"i915": Seen()}, {"drm": attempt})
+    (report, _) = reports(spec, TREE, {"i915": Seen()}, Tried(failed={"drm": attempt}))
     assert (report.state, report.message) == (ModuleState.FAILED, "no")
 
 
 def test_without_a_module_tree_nothing_is_tried_and_each_module_says_why() -> None:
     spec = MachineSpec(modules=("i915",))
     assert plan(spec, NO_TREE, {}, {}, 0.0) == Plan()
-    (report,) = reports(spec, NO_TREE, {}, {})
-    assert (report.state, report.message) == (ModuleState.FAILED, "/lib/modules/6.12.9 is missing: reboot")
-    (loaded,) = reports(spec, NO_TREE, {"i915": Seen()}, {})
+    (report,) = reports(spec, NO_TREE, {}, Tried())
+    assert (report.state, report.message) == (ModuleState.MISSING, "/lib/modules/6.12.9 is missing: reboot")
+    (loaded,) = reports(spec, NO_TREE, {"i915": Seen()}, Tried())
     assert loaded.state is ModuleState.LOADED
 
 
 def test_a_parameter_that_differs_waits_for_a_reboot_and_one_in_force_does_not() -> None:
     spec = MachineSpec(modules=("i915",), parameters={"i915": {"enable_guc": "2", "modeset": "1", "hidden": "x"}})
     seen = {"i915": Seen(parameters={"enable_guc": "0", "modeset": "Y"})}
-    (report,) = reports(spec, TREE, seen, {})
+    (report,) = reports(spec, TREE, seen, Tried())
     assert report.parameters == {"enable_guc": "0", "modeset": "Y"}
     assert staged_parameters(spec, (report,)) == ("i915.enable_guc=2 (now 0)",)
+    assert report.message == (
+        "waits for a reboot: i915.enable_guc=2 (now 0); "
+        "the kernel does not show hidden: is it a parameter of i915? (modinfo i915)"
+    )
+
+
+def test_a_parameter_of_a_built_in_module_is_said_to_belong_to_the_kernels_command_line() -> None:
+    spec = MachineSpec(modules=("ext4",), parameters={"ext4": {"mode": "2"}})
+    (report,) = reports(spec, TREE, {"ext4": Seen(builtin=True, parameters={"mode": "1"})}, Tried())
+    assert report.message == "built in, so only the kernel's command line sets: ext4.mode=2 (now 1)"
+
+
+def test_a_parameter_that_was_applied_and_then_removed_is_staged() -> None:
+    seen = {"i915": Seen(parameters={"enable_guc": "2"})}
+    tried = Tried(applied={"i915": {"enable_guc": "2", "write_only": "1"}})
+    (report,) = reports(MachineSpec(modules=("i915",)), TREE, seen, tried)
+    assert report.staged == ("i915.enable_guc was removed (now 2)",)
+
+
+def test_a_parameter_that_a_load_put_in_force_and_the_kernel_hides_is_believed() -> None:
+    spec = MachineSpec(modules=("i915",), parameters={"i915": {"write_only": "1"}})
+    (report,) = reports(spec, TREE, {"i915": Seen()}, Tried(applied={"i915": {"write_only": "1"}}))
+    assert (report.message, report.staged) == ("", ())
+
+
+def test_a_module_whose_first_load_has_not_ended_has_no_state_yet() -> None:
+    spec = MachineSpec(modules=("drm", "i915"))
+    found = reports(spec, TREE, {"drm": Seen()}, Tried())
+    assert [report.name for report in found] == ["drm"]
+    assert loading(spec, found) == ("i915",)
 
 
 def test_a_parameter_of_a_module_nobody_declared_says_what_to_do() -> None:
@@ -110,8 +143,8 @@ def test_a_value_is_compared_as_the_kernel_writes_it(wanted: str, shown: str, sa
 
 
 def test_a_removed_module_stays_listed_until_the_next_boot() -> None:
-    (report,) = reports(MachineSpec(), TREE, {"i915": Seen()}, {}, ("i915",))
-    assert report.state is ModuleState.LOADED
+    (report,) = reports(MachineSpec(), TREE, {"i915": Seen()}, Tried(), ("i915",))
+    assert (report.state, report.removed) == (ModuleState.LOADED, True)
     assert "stays loaded until the next boot" in report.message
 
 
@@ -125,6 +158,7 @@ def test_a_removed_module_stays_listed_until_the_next_boot() -> None:
         ("Key was rejected by service", "Secure Boot", {"capable": True}),
         ("Exec format error", "another kernel", {"capable": True}),
         ("Unknown symbol in module", "depmod", {"capable": True}),
+        ("FATAL: Module x not found in directory /lib/modules/6", "mount the host's /lib/modules", {"capable": True}),
         ("No such device", "no device it can drive", {"capable": True}),
         ("something else\nentirely", "something else entirely", {"capable": True}),
         ("", "without a word", {"capable": True}),
@@ -155,7 +189,7 @@ def test_a_spec_is_read_with_names_that_differ_in_dashes_once() -> None:
     item = {
         "spec": {
             "modules": ["snd-hda-intel", "snd_hda_intel", "i915", "../x", 7],
-            "moduleParameters": {"snd-hda-intel.power_save": "0", "bad": "x"},
+            "moduleParameters": {"snd-hda-intel.power-save": "0", "bad": "x", "i915.a": 'b" c="d'},
             "serio": [
                 {"protocol": "pulse8-cec", "usb": {"vendor": "2548", "product": "1002"}},
                 {"protocol": "unknown", "usb": {"vendor": "2548", "product": "1002"}},
@@ -175,7 +209,9 @@ def test_sysfs_tells_loaded_from_built_in_and_shows_what_may_be_read(tmp_path: P
         (folder / "flag").write_bytes(b"Y\xff\n")
         if state:
             (folder.parent / "initstate").write_text(state)
-    seen = seen_modules(frozenset({"i915", "ext4", "dying", "absent"}), tmp_path)
+        (folder / "other").write_bytes(b"1\n")
+    wanted = dict.fromkeys(("i915", "ext4", "dying", "absent"), ("flag", "no_such"))
+    seen = seen_modules(wanted, tmp_path)
     assert {name: found.builtin for name, found in seen.items()} == {"i915": False, "ext4": True}
     assert seen["i915"].parameters == {"flag": "Y\\xff"}
 
@@ -213,6 +249,32 @@ class TestModprobe:
         words = (await Modprobe(program).load("x", {})).words
         assert "Secure Boot" in words
         assert "Key was rejected by service" in words
+
+    async def test_one_that_takes_too_long_is_ended_with_all_it_started(self, tmp_path: Path) -> None:
+        program = self.program(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child; sleep 60")
+        words = (await Modprobe(program, deadline_s=0.3).load("x", {})).words
+        assert words == "modprobe did not end within 0.3 s and was stopped: look at dmesg on the machine"
+        child = Path("/proc", (tmp_path / "child").read_text().strip(), "status")
+        for _ in range(100):
+            if not child.exists() or "State:\tZ" in child.read_text():
+                break
+            await anyio.sleep(0.02)
+        else:
+            pytest.fail("the process that modprobe started still runs")
+
+    async def test_the_capability_and_the_kernels_switches_are_read_from_proc(self, tmp_path: Path) -> None:
+        program = self.program(tmp_path, "echo Operation not permitted >&2; exit 1")
+        (tmp_path / "self").mkdir()
+        (tmp_path / "self/status").write_text("CapEff:\t00000000a80425fb\n")
+        here = Modprobe(program, proc=tmp_path, sysfs=tmp_path)
+        assert "lacks CAP_SYS_MODULE" in (await here.load("x", {})).words
+        (tmp_path / "self/status").write_text("CapEff:\t000001ffffffffff\n")
+        (tmp_path / "kernel/security").mkdir(parents=True)
+        (tmp_path / "kernel/security/lockdown").write_text("none [integrity] confidentiality\n")
+        assert "lockdown (integrity)" in (await here.load("x", {})).words
+        (tmp_path / "sys/kernel").mkdir(parents=True)
+        (tmp_path / "sys/kernel/modules_disabled").write_text("1\n")
+        assert "modules_disabled is 1" in (await here.load("x", {})).words
 
     async def test_an_absent_modprobe_is_said(self) -> None:
         assert "not installed" in (await Modprobe("/nonexistent/modprobe").load("x", {})).words
