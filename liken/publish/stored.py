@@ -73,7 +73,7 @@ class Stored:
 
     def _take(self, item: Json) -> None:
         name = item["metadata"]["name"]
-        if version(item) > self._gone.get(name, -1):
+        if version(item) >= self._gone.get(name, 0):  # equal: a 404 was wrong, as those of a starting server are
             held = self._items.get(name)
             self._items[name] = item if held is None else newer(held, item)
 

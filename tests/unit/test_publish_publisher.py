@@ -237,6 +237,15 @@ async def test_a_slice_that_vanished_is_created_instead_of_patched() -> None:
         assert len(bench.api.devices()) == 2
 
 
+async def test_a_404_of_a_starting_server_is_no_reason_to_give_a_slice_up() -> None:
+    async with running(None, *usb(1)) as bench:
+        bench.api.faults["patch"] = [404, 404]
+        bench.shelf.offer(*usb(1, 2))
+        await anyio.sleep(10)
+        assert len(bench.api.devices()) == 2
+        assert bench.publisher.published
+
+
 @pytest.mark.parametrize("status", [401, 403, 410, 429, 500, 502, 503, 504])
 @pytest.mark.parametrize("verb", ["create", "patch"])
 async def test_after_any_failed_write_the_newest_state_is_written(verb: str, status: int) -> None:
