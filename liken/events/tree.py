@@ -67,9 +67,9 @@ class Tree:
         return os.readlink(self._root + path)  # noqa: PTH115 - Path has no bytes
 
     def stamp(self, path: bytes) -> tuple[int, int]:
-        """What changes when a directory is made anew under the same name."""
+        """What changes when a directory is made anew under the same name (a file system may reuse its inode)."""
         status = os.lstat(self._root + path)
-        return status.st_dev, status.st_ino
+        return status.st_ino, status.st_ctime_ns
 
     def exists(self, path: bytes) -> bool:
         """Whether something is there; False when that cannot be told."""
