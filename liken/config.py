@@ -195,10 +195,10 @@ class Events:
     ] = 600.0
     read_deadline: Annotated[
         float, Option(Kind.DURATION, "Time one device may take to be read before it is withheld.", least=0.01)
-    ] = 5.0
+    ] = 2.0
     receive_buffer: Annotated[
         int, Option(Kind.SIZE, "Receive buffer of the event socket; the kernel may grant less.", least=2048)
-    ] = 8 << 20
+    ] = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

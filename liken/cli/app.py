@@ -16,11 +16,16 @@ from liken import __version__
 from liken.log import plain
 
 COMMANDS = {
+    "run": "The daemon: publish this node's devices, prepare claims, follow its Machine.",
+    "demo": "The real daemon on a recorded machine: no hardware, no cluster, no root.",
     "devices": "The devices this machine offers.",
     "slices": "The ResourceSlices that `run` would publish.",
     "explain": "Why a device is offered, shared, split or withheld, and what to do.",
     "unclaimed": "Hardware without a driver, and the modules to declare.",
     "claims": "The claims prepared on this node.",
+    "watch": "A live view of what comes, goes and changes.",
+    "report": "A Machine manifest for this machine, to edit and apply.",
+    "crd": "The CustomResourceDefinition of Machine.",
     "record": "This machine as a recording, for a bug report.",
     "doctor": "Check what liken needs here.",
     "withdraw": "Remove this node's slices from the API server.",

@@ -12,12 +12,13 @@ from liken.model.hardware import DeviceKey, Reason
 from liken.model.offers import DeviceNode, Offer, Snapshot
 
 PUBLISHED = "Published"
+HELD_BACK = "held back now: it came and went too often, or the API server refused it (see the daemon's log)"
 
 
 @click.command("explain")
 @click.argument("what", required=False)
 @output("text", "json")
-@with_settings("hardware")
+@with_settings("hardware", "web")
 def command(settings: Settings, what: str | None, form: str) -> None:
     """Say why a device is offered, shared, split or withheld, and what to do about it.
 
@@ -38,6 +39,7 @@ def command(settings: Settings, what: str | None, form: str) -> None:
         keys = _meant(seen, what)
         fixes = {(entry.bus, entry.address): entry.message for entry in _unclaimed(seen, keys)}
         entries = [_entry(seen.snapshot, key, fixes.get((key.bus, key.address), "")) for key in keys]
+        _mark_held_back(entries, settings.web.web_listen if seen.live else "off")
         if form == "json":
             emit(entries, "json")
         else:
@@ -67,6 +69,17 @@ def _unclaimed(seen: Any, keys: tuple[DeviceKey, ...]) -> tuple[Any, ...]:
     from liken.state.unclaimed import unclaimed  # noqa: PLC0415
 
     return tuple(unclaimed(seen.snapshot, seen.catalog()))
+
+
+def _mark_held_back(entries: list[dict[str, Any]], listen: str) -> None:
+    """Say which of the devices the running daemon keeps out of the slices for now."""
+    if listen == "off":
+        return
+    from liken.cli.running import held_back  # noqa: PLC0415
+
+    held = held_back(listen)
+    for device in (device for entry in entries for device in entry["devices"] if device["name"] in held):
+        device["heldBack"] = True
 
 
 def _overview(snapshot: Snapshot, keys: list[DeviceKey]) -> None:
@@ -129,6 +142,8 @@ def _about(entry: dict[str, Any]) -> None:
     for device in entry["devices"]:
         sharing = "many claims at once" if device["shared"] else "one claim at a time"
         line(f"  {'device':<11} {device['name']}  ({sharing})")
+        if "heldBack" in device:
+            line(f"  {'':<13} {HELD_BACK}")
         for node in device["nodes"]:
             of = ", ".join(filter(None, (node.get("kind"), node.get("number"))))
             line(f"  {'':<13} {node['path']}" + (f"  ({of})" if of else ""))

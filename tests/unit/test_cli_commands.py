@@ -174,3 +174,16 @@ def test_no_claims_is_said_and_an_empty_list(tmp_path: pathlib.Path) -> None:
 def test_completion_prints_a_script(shell: str) -> None:
     result = called("completion", shell)
     assert "_LIKEN_COMPLETE" in result.stdout
+
+
+def test_the_crd_is_one_object_in_both_forms() -> None:
+    crd = yaml.safe_load(called("crd").stdout)
+    assert crd["metadata"]["name"] == "machines.liken.sh"
+    assert json.loads(called("crd", "-o", "json").stdout) == crd
+
+
+def test_the_report_is_a_machine_of_this_node() -> None:
+    machine = yaml.safe_load(called("report", "--node-name", "worker-1", *MACHINE).stdout)
+    assert machine["kind"] == "Machine"
+    assert machine["metadata"]["name"] == "worker-1"
+    assert answered("report", "--node-name", "worker-1", "-o", "json")["kind"] == "Machine"

@@ -1,0 +1,18 @@
+"""`liken crd`: the CustomResourceDefinition of Machine."""
+
+import click
+
+from liken.cli.options import output
+from liken.cli.show import emit
+
+
+@click.command("crd")
+@output("yaml", "json")
+def command(form: str) -> None:
+    """Print the CustomResourceDefinition of Machine, for `kubectl apply -f -`."""
+    from liken.machine.crd import crd, crd_yaml  # noqa: PLC0415  (help and completion do without)
+
+    if form == "json":
+        emit(crd(), "json")
+    else:
+        click.echo(crd_yaml(), nl=False)

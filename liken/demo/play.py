@@ -1,0 +1,123 @@
+"""The demo as a performance: the story told once, or a menu from which a person moves the hardware.
+
+In: the folder, the bench, the listening sockets. Out: lines for the spectator, and the steps that were not seen.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from liken.demo.apiserver import ApiServer
+from liken.demo.bench import Bench
+from liken.demo.hardware import Stick
+from liken.demo.stage import Stage, staged
+from liken.demo.story import Story
+from liken.demo.timeline import Timeline
+
+MENU = (
+    ("1", "plug or unplug the Zigbee stick"),
+    ("2", "bind or unbind the GPU's driver"),
+    ("3", "the life of a claim on the stick"),
+    ("4", "declare the TV stick's module in the Machine"),
+    ("5", "flood the socket"),
+    ("q", "quit"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """One evening; `write` gets each line."""
+
+    root: Path
+    bench: Bench
+    sockets: Sequence[socket.socket]
+    write: Callable[[str], None]
+
+    async def once(self) -> list[str]:
+        """Tell the story; the steps that were not seen."""
+        async with staged(self.root, self.bench, self.sockets, self._greet) as stage:
+            story = self._story(stage)
+            await story.told()
+            self.write("")
+            seen = story.timeline.steps - len(story.timeline.failed)
+            self.write(f"{seen} of {story.timeline.steps} steps were seen as they should be.")
+        return story.timeline.failed
+
+    async def interactive(self) -> list[str]:
+        """Do what a person chooses until they quit."""
+        async with staged(self.root, self.bench, self.sockets, self._greet) as stage:
+            story = self._story(stage)
+            await story.start()
+            acts: dict[str, Callable[[], Awaitable[None]]] = {
+                "1": Stickwork(story).turn,
+                "2": Cardwork(story).turn,
+                "3": story.claim,
+                "4": story.machine,
+                "5": story.flood,
+            }
+            while (chosen := await anyio.to_thread.run_sync(self._asked, abandon_on_cancel=True)) != "q":
+                if chosen in acts:
+                    await acts[chosen]()
+        return []
+
+    def _story(self, stage: Stage) -> Story:
+        timeline = Timeline(server=stage.server, write=self.write)
+        return Story(
+            bench=self.bench,
+            server=stage.server,
+            timeline=timeline,
+            metrics=stage.parts.metrics,
+            registry=stage.registry,
+            cdi=stage.cdi,
+        )
+
+    def _greet(self, server: ApiServer) -> None:  # noqa: ARG002  (its address stands in the kubeconfig)
+        self.write(self.bench.words)
+        self.write("Another terminal can follow the slice while this runs:")
+        self.write(f"    kubectl --kubeconfig {self.root}/kubeconfig get resourceslices -w")
+
+    def _asked(self) -> str:
+        self.write("")
+        self.write("   ".join(f"[{key}] {what}" for key, what in MENU))
+        try:
+            return input("> ").strip().lower()
+        except EOFError:
+            return "q"
+
+
+class Stickwork:
+    """Plugs the stick in and out in turn, each time enumerated anew."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._number = 5
+        self._there = False
+
+    async def turn(self) -> None:
+        """In, or out."""
+        if self._there:
+            await self._story.unplug()
+        else:
+            await self._story.plug("Plug the Zigbee stick into port 2-1", Stick(self._number, 0))
+            self._number += 1
+        self._there = not self._there
+
+
+class Cardwork:
+    """Binds and unbinds i915 in turn."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._bound = False
+
+    async def turn(self) -> None:
+        """Bind, or unbind."""
+        if self._bound:
+            await self._story.unbind()
+        else:
+            await self._story.graphics()
+        self._bound = not self._bound
