@@ -62,7 +62,10 @@ class Composer:
             index: self._slice(index, slot, pool.stored.get(index), generation, count)
             for index, slot in enumerate(spread.slots)
         }
-        return tuple(made.right or made.body for made in self._made.values())
+        return tuple(
+            made.right if (held := pool.stored.get(index)) and made.right is held.item else made.body
+            for index, made in self._made.items()
+        )
 
     def _pool(self, previous: Sequence[Json]) -> Pool:
         """The stored slices by index; their device names are taken out once for each object."""
@@ -81,7 +84,11 @@ class Composer:
         made = self._body(index, slot, item, generation=generation, count=count)
         if item is None or made.right is item:
             return made
-        return replace(made, body=item, right=item) if not json_patch(item, made.body) else replace(made, right=None)
+        if json_patch(item, made.body):
+            return replace(made, right=None)
+        devices = item["spec"].get("devices") or []
+        body = slice_body(self._node, index, devices, generation=generation, count=count)
+        return replace(made, body=body, right=item)
 
     def _body(self, index: int, slot: tuple[Offer, ...], stored: Json | None, *, generation: int, count: int) -> _Made:
         """The slice as it shall be: what was made before if nothing differs, else with the bodies that still hold."""

@@ -421,3 +421,16 @@ def test_the_last_device_leaves_and_the_first_comes_in_one_operation_each() -> N
     assert [operation["op"] for operation in json_patch(bare, full)[1:]] == ["add"]
     (listed,) = copy.deepcopy([empty])
     assert [operation["op"] for operation in json_patch(listed, full)] == ["replace"]
+
+
+def test_what_vanished_from_the_server_is_made_again_without_its_old_metadata() -> None:
+    composer = Composer(NODE)
+    previous = stored(composer.slices(offers(5)))
+    assert composer.slices(offers(5), previous=previous) == tuple(previous)
+    (again,) = composer.slices(offers(5), previous=())
+    assert again == slices(offers(5), node=NODE)[0]
+    edited = copy.deepcopy(previous)
+    edited[0]["spec"]["devices"].pop()
+    (repaired,) = composer.slices(offers(5), previous=edited)
+    assert "resourceVersion" not in repaired["metadata"]
+    assert repaired["spec"] == previous[0]["spec"]
