@@ -273,7 +273,8 @@ class Publisher:
         self._offering.refused.update({offer.name: offer for offer in held.values()})
         for name, words in found:
             log.error("publish.held_back", device=name, error=words)
-            self._event("DeviceRefused", f"Device {name} is not published, the API server refuses it: {words}")
+            message = f"Device {name} is not published until it changes or liken restarts: the API server says {words}"
+            self._event("DeviceRefused", message)
 
     def _later(self, error: ApiError) -> None:
         """Wait before the next try, and say why once."""
