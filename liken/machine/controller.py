@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 import anyio
+import anyio.to_thread
 import structlog
 from anyio.abc import TaskStatus
 
@@ -29,6 +30,7 @@ from liken.machine.status import Findings, listed, staged_removals, status
 from liken.metrics import Metrics
 from liken.model.api import ApiError, Conflict, Followed, Json, Listed, NotFound, ObjectRef, Recorder, WatchKind
 from liken.state.store import Store
+from liken.state.unclaimed import Unclaimed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -233,7 +235,9 @@ class MachineController:
         item = self._item
         await self._modules.look()
         stored = (item or {}).get("status")
-        findings = self._findings(item, stored)
+        snapshot, catalog = self._store.snapshot, self._modules.catalog
+        driverless = await anyio.to_thread.run_sync(hardware.report, snapshot, catalog)  # thousands of entries
+        findings = self._findings(item, stored, driverless)
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.status = wanted = status(findings, stored, now)
         self._measure(findings)
@@ -247,7 +251,7 @@ class MachineController:
         if self._item is item:
             self._item = answer
 
-    def _findings(self, item: Json | None, stored: Json | None) -> Findings:
+    def _findings(self, item: Json | None, stored: Json | None, driverless: tuple[Unclaimed, ...]) -> Findings:
         spec, seen, catalog = self._spec, self._modules.seen, self._modules.catalog
         there = frozenset(seen)
         if there != self._there:
@@ -255,7 +259,6 @@ class MachineController:
             self._attachments.retry()
         removed = staged_removals(spec.modules, self.status or stored, self._boot_id, seen)
         modules = reports(spec, catalog, seen, self._modules.tried, removed)
-        snapshot = self._store.snapshot
         return Findings(
             generation=int((item or {}).get("metadata", {}).get("generation", 0)),
             boot_id=self._boot_id,
@@ -263,8 +266,8 @@ class MachineController:
             loading=loading(spec, modules),
             parameters=staged_parameters(spec, modules),
             serio=tuple(with_modules(report, there) for report in self._attachments.reports),
-            unclaimed=hardware.report(snapshot, catalog),
-            complete=snapshot.complete,
+            unclaimed=driverless,
+            complete=self._store.snapshot.complete,
         )
 
     def _measure(self, found: Findings) -> None:

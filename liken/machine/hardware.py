@@ -5,14 +5,14 @@ them. It is made from a snapshot of the others alone: driverless entries, adapte
 whatever a claim holds, each with the USB device above it.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from liken.model.hardware import Bus, DeviceFacts, DeviceKey, Inventory
+from liken.model.hardware import Bus, Inventory
 from liken.model.offers import Snapshot
 from liken.state.attributes import identity
 from liken.state.graph import owner_key
 from liken.state.unclaimed import SERIO_ADAPTERS, Catalog, Unclaimed, unclaimed
+from liken.state.verdicts import USBFS
 
 _VENDORS = frozenset(vendor.encode() for vendor, _ in SERIO_ADAPTERS)
 
@@ -25,19 +25,14 @@ def report(snapshot: Snapshot, catalog: Catalog) -> tuple[Unclaimed, ...]:
 def concerned(snapshot: Snapshot) -> Snapshot:
     """The snapshot with the part of its inventory that the report can be about."""
     devices = snapshot.inventory.devices
-    keys = {facts.key for facts in devices.values() if facts.driver is None or facts.driver == "usbfs"}
-    keys |= {offer.key for offer in snapshot.rules.held.values()}
-    adapters = {facts.key for facts in devices.values() if _adapter(facts)}
-    keys |= adapters | {owner_key(key) for key in keys} | set(_interfaces(adapters, snapshot))
-    inventory = Inventory(devices={key: devices[key] for key in keys if key in devices})
-    return replace(snapshot, inventory=inventory)
-
-
-def _adapter(facts: DeviceFacts) -> bool:
-    return facts.files.get("idVendor", b"").strip().lower() in _VENDORS and identity(facts) in SERIO_ADAPTERS
-
-
-def _interfaces(adapters: set[DeviceKey], snapshot: Snapshot) -> Iterator[DeviceKey]:
+    keys = {offer.key for offer in snapshot.rules.held.values()}
+    adapters = set()
+    for key, facts in devices.items():
+        if facts.driver is None or facts.driver == USBFS:
+            keys.add(key)
+        elif facts.files.get("idVendor", b"").strip().lower() in _VENDORS and identity(facts) in SERIO_ADAPTERS:
+            adapters.add(key)
     if adapters:
-        devices = (key for key in snapshot.inventory.devices if key.bus is Bus.USB and ":" in key.address)
-        yield from (key for key in devices if owner_key(key) in adapters)
+        keys |= adapters | {key for key in devices if key.bus is Bus.USB and owner_key(key) in adapters}
+    keys |= {owner_key(key) for key in keys}
+    return replace(snapshot, inventory=Inventory(devices={key: devices[key] for key in keys if key in devices}))

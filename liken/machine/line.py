@@ -2,11 +2,13 @@
 
 The numbers are those of the kernel's `include/uapi/linux/serio.h` and `tty.h`, the order is inputattach's. The serio
 port lives exactly as long as the read, so each line has a thread of its own. The read returns when the line hangs up
-(an unplug), or at a signal to the thread: serport's read ends with any signal that is handled, and the kernel takes the
-port and its devices away then. A thread that does not end is left to the end of the process, which has the same effect.
+(an unplug), or at a signal to the thread, and the kernel takes the port and its devices away then. Any handled signal
+ends it, so the thread blocks all others; and it is libc's read, because Python's own begins again after a signal. A
+thread that does not end is left to the end of the process, which has the same effect.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -14,7 +16,7 @@ import signal
 import struct
 import termios
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Protocol
@@ -33,7 +35,7 @@ NCCS: Final = 32
 SERIO_TYPES: Final = {SerioProtocol.PULSE8_CEC: 0x40, SerioProtocol.RAINSHADOW_CEC: 0x41}
 WAKE: Final = signal.SIGURG  # ignored by default, so it can end a read and nothing else
 RELEASE_S: Final = 2.0
-RELEASE_STEP_S: Final = 0.05
+RELEASE_STEP_S: Final = 0.01
 RIGHTS: Final = "; liken needs the right to open it (a privileged container with the host's /dev)"
 
 
@@ -55,18 +57,23 @@ class Discipline(Protocol):
         """Attach on entry (raises LineError), let go on exit."""
 
 
+Attach = Callable[[int, Path, SerioProtocol], None]
+"""Puts a discipline on an open line that is set raw; raises LineError."""
+
+
 class SerialLine:
     """The kernel's own discipline. Make it in the main thread, where the wake-up signal can be given a handler."""
 
-    def __init__(self) -> None:
-        """Let the wake-up signal end a read instead of being ignored."""
+    def __init__(self, attach: Attach | None = None) -> None:
+        """Let the wake-up signal end a read instead of being ignored; `attach` is for kernels without serport."""
+        self._attach = attach or set_serio
         if threading.current_thread() is threading.main_thread() and signal.getsignal(WAKE) is signal.SIG_DFL:
             signal.signal(WAKE, lambda *_: None)
 
     @contextlib.asynccontextmanager
     async def hold(self, tty: Path, protocol: SerioProtocol) -> AsyncIterator[Hold]:
         """Attach in a thread and stay attached until left."""
-        held = _Thread(tty, protocol)
+        held = _Thread(tty, protocol, self._attach)
         held.start()
         try:
             await held.attached()
@@ -78,8 +85,9 @@ class SerialLine:
 class _Thread:
     """The thread that blocks in the read, and what the loop knows of it."""
 
-    def __init__(self, tty: Path, protocol: SerioProtocol) -> None:
+    def __init__(self, tty: Path, protocol: SerioProtocol, attach: Attach) -> None:
         self._tty = tty
+        self._attach = attach
         self._protocol = protocol
         self._token = anyio.lowlevel.current_token()
         self._ready, self._over = anyio.Event(), anyio.Event()
@@ -107,26 +115,44 @@ class _Thread:
         """End the read and wait for the thread, for a while."""
         self._leaving = True
         with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_S):
-            while not self._over.is_set() and self._thread.is_alive():
-                if self._thread.ident is not None:
+            while self._thread.is_alive():
+                if self._thread.ident is not None and not self._over.is_set():
                     with contextlib.suppress(ProcessLookupError):
                         signal.pthread_kill(self._thread.ident, WAKE)
                 await anyio.sleep(RELEASE_STEP_S)
 
     def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {WAKE})
         try:
-            hold(self._tty, self._protocol, self)
+            self._hold()
         except LineError as error:
             self._error = error
         finally:
             with contextlib.suppress(RuntimeError):  # the loop ended before us
                 anyio.from_thread.run_sync(self._finished, token=self._token)
 
+    def _hold(self) -> None:
+        try:
+            line = os.open(self._tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise LineError(_cannot(f"open {self._tty}", error)) from error
+        try:
+            set_raw(line, self._tty)
+            self._attach(line, self._tty, self._protocol)
+            os.set_blocking(line, True)
+            if self._on_the_line():
+                wait(line, self._tty)
+            with contextlib.suppress(OSError):  # after a hang-up
+                fcntl.ioctl(line, TIOCSETD, struct.pack("i", N_TTY))
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(line)
+
     def _finished(self) -> None:
         self._over.set()
         self._ready.set()
 
-    def on_the_line(self) -> bool:
+    def _on_the_line(self) -> bool:
         """Tell the loop that the discipline is set; False: nobody wants the line any more."""
         try:
             anyio.from_thread.run_sync(self._ready.set, token=self._token)
@@ -135,26 +161,13 @@ class _Thread:
         return not self._leaving
 
 
-def hold(tty: Path, protocol: SerioProtocol, holder: _Thread) -> None:
-    """Attach a line and block until it hangs up or a signal ends the read; raises LineError."""
-    try:
-        line = os.open(tty, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise LineError(_cannot(f"open {tty}", error)) from error
-    try:
-        set_raw(line, tty)
-        set_serio(line, tty, protocol)
-        os.set_blocking(line, True)
-        if holder.on_the_line():
-            os.read(line, 1)
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(line, TIOCSETD, struct.pack("i", N_TTY))
-    except OSError as error:
-        if error.errno not in {errno.EIO, errno.ENODEV, errno.ENXIO}:  # a hang-up is the ordinary end
-            raise LineError(_cannot(f"hold {tty}", error)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(line)
+def wait(line: int, tty: Path) -> None:
+    """Block in one read until the line hangs up or a signal ends it; raises LineError for anything else."""
+    if ctypes.CDLL(None, use_errno=True).read(line, ctypes.create_string_buffer(1), 1) >= 0:
+        return
+    number = ctypes.get_errno()
+    if number not in {errno.EINTR, errno.EIO, errno.ENODEV, errno.ENXIO}:
+        raise LineError(_cannot(f"hold {tty}", OSError(number, os.strerror(number))))
 
 
 def set_raw(line: int, tty: Path) -> None:
@@ -167,7 +180,7 @@ def set_raw(line: int, tty: Path) -> None:
     try:
         termios.tcsetattr(line, termios.TCSANOW, settings)
     except termios.error as error:
-        raise LineError(f"cannot set {tty} to 9600 8N1: {error.args[-1]}") from error
+        raise LineError(f"cannot set {tty} to 9600 8N1: {error.args[-1]}: is it a serial line?") from error
 
 
 def set_serio(line: int, tty: Path, protocol: SerioProtocol) -> None:
