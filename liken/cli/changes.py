@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from liken.model.hardware import Reason
 from liken.model.offers import Offer, Snapshot, Verdict
+from liken.state.shelf import differing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,20 +24,19 @@ class Change:
 
 def changes(old: Snapshot, new: Snapshot) -> Iterator[Change]:
     """The differences in a stable order: what left, what came, what changed, what came and is withheld."""
-    gone, here = old.offers.keys() - new.offers.keys(), new.offers.keys() - old.offers.keys()
-    for name in sorted(gone):
-        departed = new.departed.get(name)
-        yield Change(
-            what="left", name=name, title=_title(old, old.offers[name]), detail=departed.why if departed else ""
-        )
-    for name in sorted(here):
-        yield _offered("appeared", new, new.offers[name])
-    for name in sorted(new.offers.keys() & old.offers.keys()):
-        if new.offers[name] != old.offers[name]:
-            yield _offered("changed", new, new.offers[name])
-    for key in sorted(new.verdicts):
-        verdict = new.verdicts[key]
-        if _worth_saying(verdict) and old.verdicts.get(key) != verdict:
+    names = sorted(differing(old.offers, new.offers))
+    for name in names:
+        if name not in new.offers:
+            departed = new.departed.get(name)
+            why = departed.why if departed else ""
+            yield Change(what="left", name=name, title=_title(old, old.offers[name]), detail=why)
+    for what, there in (("appeared", False), ("changed", True)):
+        for name in names:
+            if name in new.offers and (name in old.offers) is there and new.offers[name] != old.offers.get(name):
+                yield _offered(what, new, new.offers[name])
+    for key in sorted(differing(old.verdicts, new.verdicts)):
+        verdict = new.verdicts.get(key)
+        if verdict is not None and verdict != old.verdicts.get(key) and _worth_saying(verdict):
             yield Change(
                 what="withheld", name=str(key), title=verdict.title, detail=f"{verdict.reason}: {verdict.detail}"
             )

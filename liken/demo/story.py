@@ -110,7 +110,7 @@ class Story:
 
     async def claim(self) -> None:
         """The life of a claim, as the kubelet drives it."""
-        self.uid = _allocated(self.server, STICK_DEVICE)
+        self.uid = allocated(self.server, STICK_DEVICE)
         async with Kubelet.meeting(self.registry) as kubelet, anyio.create_task_group() as tasks:
             self.timeline.title("A pod claims the stick: the kubelet registers the plugin and prepares the claim")
             self.timeline.note(f"registered {kubelet.info.name}: {', '.join(kubelet.info.supported_versions)}")
@@ -189,7 +189,7 @@ class Story:
         )
 
 
-def _allocated(server: ApiServer, device: str) -> str:
+def allocated(server: ApiServer, device: str) -> str:
     """Create a claim that was allocated one device, as a pod and the scheduler leave it; returns its uid."""
     request = {"name": "adapter", "exactly": {"deviceClassName": "zigbee-adapter"}}
     claim: Json = {
