@@ -6,8 +6,9 @@ that left it from one that was deleted. `compact` forgets the past, as etcd does
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import anyio
@@ -80,9 +81,10 @@ class Objects:
         self._note(Change(self.version, key, before, None, last))
         return copy.deepcopy(last)
 
-    def since(self, version: int) -> Iterator[Change]:
+    def since(self, version: int) -> list[Change]:
         """The changes after a version, oldest first."""
-        return (change for change in list(self._log) if change.version > version)
+        newest_first = takewhile(lambda change: change.version > version, reversed(self._log))
+        return list(newest_first)[::-1]
 
     def compact(self) -> None:
         """Forget every change so far."""

@@ -76,7 +76,7 @@ class Watch:
             left = until - anyio.current_time()
             if left <= 0:
                 return
-            if not any(True for _ in self._objects.since(at)):
+            if not self._objects.since(at):
                 at = self._objects.version
             with anyio.move_on_after(min(left, self._bookmark_s)) as quiet:
                 await self._objects.changed(at)

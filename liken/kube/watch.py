@@ -28,13 +28,16 @@ WATCH_S = 480
 SILENCE_S = 150.0
 """Bookmarks come about once a minute: longer silence means that the connection is dead."""
 LINE_LIMIT = 8 << 20
-FIRST_PAUSE_S = 0.1
+FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 30.0
 EARLY_S = 5.0
 
 
 class Pause:
-    """Growing waits with jitter between 50 and 100 percent of the nominal; `reset` after a success."""
+    """Growing waits, each anywhere between nothing and its nominal length; `reset` after a success.
+
+    All nodes lose their watch at the same moment: full jitter spreads their lists over the whole second.
+    """
 
     def __init__(self, first: float = FIRST_PAUSE_S, last: float = LAST_PAUSE_S) -> None:
         self._first, self._last = first, last
@@ -48,7 +51,7 @@ class Pause:
         """Seconds to wait now; the next wait is twice as long, up to the limit."""
         nominal = self._nominal
         self._nominal = min(2 * nominal, self._last)
-        return nominal * random.uniform(0.5, 1.0)  # noqa: S311  (jitter is no secret)
+        return random.uniform(0.0, nominal)  # noqa: S311  (jitter is no secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,13 @@ Flapping devices are absent until they are quiet; a refused device stays out unt
 words to those who show the state of the node.
 """
 
-from collections.abc import Collection, Mapping
-from itertools import compress
-from operator import is_not
+from collections.abc import Mapping
 
 from liken.model.offers import DeviceName, Offer, Snapshot
 from liken.publish.losses import Without
 from liken.state.graph import Delta
 from liken.state.holdoff import HoldOff
+from liken.state.shelf import differing
 
 
 class Offering:
@@ -45,14 +44,13 @@ class Offering:
         for name in [name for name, offer in self.refused.items() if new.get(name) != offer]:
             del self.refused[name]
 
-    def now(self, snapshot: Snapshot, now: float) -> Collection[Offer]:
-        """The offers to publish."""
+    def now(self, snapshot: Snapshot, now: float) -> Mapping[DeviceName, Offer]:
+        """The offers to publish; the snapshot's own mapping when all of them are, for it is compared cheaply."""
         self._held = self._flapping.held(now)
         leave_out = self.held_back
-        offers: Collection[Offer] = snapshot.offers.values()
-        if leave_out:
-            offers = [offer for name, offer in snapshot.offers.items() if name not in leave_out]
-        return [self.without.offer(offer) for offer in offers] if self.without.fields else offers
+        if not leave_out and not self.without.fields:
+            return snapshot.offers
+        return {name: self.without.offer(offer) for name, offer in snapshot.offers.items() if name not in leave_out}
 
     def release(self) -> float | None:
         """When the next flapping device may return; None: none does."""
@@ -60,14 +58,11 @@ class Offering:
 
 
 def _delta(old: Mapping[DeviceName, Offer], new: Mapping[DeviceName, Offer]) -> Delta:
-    """What differs; offers that did not change are the same objects, so ten thousand are compared in C."""
-    touched = list(compress(new, map(is_not, map(old.get, new), new.values())))
-    offered = tuple(name for name in touched if name not in old)
-    gone = len(old) + len(offered) > len(new)
+    touched = differing(old, new)
     return Delta(
-        offered=offered,
-        withdrawn=tuple(name for name in old if name not in new) if gone else (),
-        altered=tuple(name for name in touched if name in old and _differs(old[name], new[name])),
+        offered=tuple(name for name in touched if name not in old),
+        withdrawn=tuple(name for name in touched if name not in new),
+        altered=tuple(name for name in touched if name in old and name in new and _differs(old[name], new[name])),
     )
 
 

@@ -239,7 +239,7 @@ class Publisher:
                 self._conflicts += 1
                 await self._read_again(change.name)
                 if self._conflicts > AT_ONCE:
-                    self._not_before = anyio.current_time() + self._pause.next()
+                    raise error
             case NotFound() if not isinstance(change, Create):
                 self._stored.forget(change.name)
                 self._forget_node()
@@ -285,7 +285,7 @@ class Publisher:
             self._asked_to_wait = self._not_before
         said = str(error)
         if said != self._said:
-            transient = isinstance(error, Unavailable | TooManyRequests)
+            transient = isinstance(error, Unavailable | TooManyRequests | Conflict | Gone)
             report = log.warning if transient else log.error
             report("publish.waiting" if transient else "publish.refused", error=said, retry_s=round(wait, 1))
         self._said = said

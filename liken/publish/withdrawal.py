@@ -4,16 +4,16 @@ import structlog
 
 from liken.model.api import Json, NotFound
 from liken.publish.ports import SLICES, SliceApi, selector, slice_path
-from liken.publish.stored import Stored
+from liken.state.names import DRIVER_NAME
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-async def withdraw(api: SliceApi, *, node_name: str) -> int:
-    """Delete every slice of this driver on this node; how many there were. Raises the errors of the API."""
-    listing = await api.list(SLICES, field_selector=selector(node_name))
-    mine = Stored(node_name).mine
-    items: list[Json] = [item for item in listing.get("items") or [] if mine(item)]
+async def withdraw(api: SliceApi, *, node_name: str | None) -> int:
+    """Delete every slice of this driver on this node, None: on all; how many there were. Raises the API's errors."""
+    chosen = selector(node_name) if node_name is not None else f"spec.driver={DRIVER_NAME}"
+    listing = await api.list(SLICES, field_selector=chosen)
+    items: list[Json] = [item for item in listing.get("items") or [] if _chosen(item["spec"], node_name)]
     for item in items:
         name = item["metadata"]["name"]
         try:
@@ -22,3 +22,8 @@ async def withdraw(api: SliceApi, *, node_name: str) -> int:
             continue
         log.info("publish.withdrawn", slice=name)
     return len(items)
+
+
+def _chosen(spec: Json, node_name: str | None) -> bool:
+    """The server has selected already; one that ignored the selector must not cost another driver its slices."""
+    return spec.get("driver") == DRIVER_NAME and node_name in (None, spec.get("nodeName"))

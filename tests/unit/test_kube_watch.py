@@ -210,8 +210,8 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_more_and_more_sel
     await followed(wire, lists, 600)
     assert len(lists.at) < 60
     gaps = [later - earlier for earlier, later in zip(lists.at, lists.at[1:], strict=False)]
-    assert max(gaps) <= watching.LAST_PAUSE_S
-    assert gaps[-1] > 10
+    assert max(gaps) <= watching.LAST_PAUSE_S + 0.01
+    assert sum(gaps[-10:]) > 4 * sum(gaps[:4])
 
 
 async def test_nodes_do_not_reconnect_together() -> None:
@@ -243,10 +243,15 @@ def waits(pause: Pause) -> Iterator[float]:
         yield pause.next()
 
 
+def waits_of(pause: Pause, count: int) -> list[float]:
+    return [wait for wait, _ in zip(waits(pause), range(count), strict=False)]
+
+
 def test_pauses_grow_to_their_limit_and_begin_again() -> None:
     pause = Pause(1.0, 8.0)
-    found = [wait for wait, _ in zip(waits(pause), range(6), strict=False)]
+    found = waits_of(pause, 6)
     for wait, nominal in zip(found, (1, 2, 4, 8, 8, 8), strict=True):
-        assert nominal / 2 <= wait <= nominal
+        assert 0 <= wait <= nominal
+    assert sum(waits_of(Pause(1.0, 8.0), 200)) > 500
     pause.reset()
     assert pause.next() <= 1.0
