@@ -67,6 +67,22 @@ async def test_what_slices_prints_is_accepted_and_withdraw_removes_it_and_no_oth
         assert [item["spec"]["nodeName"] for item in server.items("resourceslices")] == ["worker-2"]
 
 
+async def test_withdraw_of_every_node_removes_the_slices_of_liken_and_no_other_drivers(tmp_path: pathlib.Path) -> None:
+    async with ApiServer.serve() as server:
+        kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        for node in ("worker-1", "worker-2"):
+            server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+            printed = await called("slices", "-o", "json", "--node-name", node, "--kubeconfig", kubeconfig, *MACHINE)
+            for item in json.loads(printed.stdout)["items"]:
+                server.put(item)
+                item["spec"]["driver"] = "other.example"
+                item["metadata"]["name"] += "-other"
+                server.put(item)
+        result = await called("withdraw", "--every-node", "--kubeconfig", kubeconfig)
+        assert "Removed 2 slices of every node." in result.stderr
+        assert {item["spec"]["driver"] for item in server.items("resourceslices")} == {"other.example"}
+
+
 async def test_withdraw_without_an_answer_is_a_failure(tmp_path: pathlib.Path) -> None:
     async with ApiServer.serve() as server:
         kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
