@@ -88,6 +88,8 @@ def followed(device: PreparedDevice, seen: Sight) -> PreparedDevice:
         device, nodes=seen.nodes, gone="", offer=device.offer if seen.detached else replace(seen.offer, taints=())
     )
     names = [_short(node) for node in seen.nodes if node.kind != BUS_NODE_KIND] or [_short(n) for n in seen.nodes]
+    if seen.detached and device.moved and not device.gone:
+        return now  # what it was before a program took it still tells more than its bus node
     numbers = device.enumeration, seen.enumeration
     if device.gone or (all(numbers) and numbers[0] != numbers[1]):
         return replace(now, moved=words.replugged(names))

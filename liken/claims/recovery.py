@@ -6,6 +6,7 @@ let go. One that merely cannot be asked about is kept, and asked about again.
 """
 
 import anyio
+import anyio.to_thread
 import structlog
 
 from liken.claims.directory import DirectoryError
@@ -16,6 +17,9 @@ from liken.claims.words import ClaimError
 from liken.model.api import ApiError, NotFound
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+KUBELET_STATE = "dra_manager_state"
+"""The kubelet's checkpoint of prepared claims, in its root folder."""
 
 _TOGETHER = 8
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
@@ -78,6 +82,9 @@ class Recovery:
             found = (claim.get("metadata") or {}).get("uid")
         if found == ref.uid:
             return True
+        if await self._kubelet_holds(ref):
+            log.info("claims.kept_for_kubelet", claim=str(ref), uid=ref.uid)
+            return False
         try:
             await self._preparer.unprepare(ref)
         except ClaimError as error:
@@ -85,3 +92,11 @@ class Recovery:
             return False
         log.info("claims.ended_while_away", claim=str(ref), uid=ref.uid)
         return True
+
+    async def _kubelet_holds(self, ref: ClaimRef) -> bool:
+        """Whether the kubelet has the claim in its own state: then a pod of it may run, and it will unprepare it."""
+        state = self._settings.plugins_dir.parent / KUBELET_STATE
+        try:
+            return ref.uid.encode() in await anyio.to_thread.run_sync(state.read_bytes)
+        except OSError:
+            return False

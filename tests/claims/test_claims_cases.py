@@ -19,7 +19,7 @@ from liken.model.api import Unavailable
 from liken.model.hardware import DeviceKey
 from liken.model.offers import Snapshot
 from tests.conftest import SHARED
-from tests.unit.fakes_claims import FakeHardware, Node, claim_object, ref
+from tests.unit.fakes_claims import FakeHardware, Node, caught_up, claim_object, ref
 
 pytestmark = [pytest.mark.anyio, pytest.mark.shared]
 
@@ -155,7 +155,7 @@ class Story:
     async def _follow(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.machine.refresher.run)
-            await anyio.sleep(0.3)
+            await caught_up(self.machine)
             tasks.cancel_scope.cancel()
 
     def check(self, expected: Mapping[str, Any]) -> None:

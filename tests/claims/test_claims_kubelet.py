@@ -202,6 +202,35 @@ async def test_sixteen_at_a_time_are_all_answered(machine: Node) -> None:
     assert len(machine.files()) == 64
 
 
+async def test_a_fault_of_our_own_is_one_claim_s_error_and_no_more(machine: Node) -> None:
+    machine.api.put(ref())
+    machine.api.put(ref("c2", "broken"))
+    machine.api.claims["home", "broken"]["status"]["allocation"]["devices"]["results"] = [17]
+    async with serving(machine):
+        with Kubelet(plugin(machine)) as kubelet:
+            answers = await kubelet.prepare(ref(), ref("c2", "broken"))
+            assert not answers["c1"].error
+            assert "claims.failed" in answers["c2"].error
+            assert not (await kubelet.unprepare(ref("c2", "broken")))["c2"].error
+    results = {sample.labels["result"]: sample.value for sample in samples(machine, "liken_claim_prepares_total")}
+    assert results == {"ok": 1, "failed": 1}
+
+
+def samples(machine: Node, name: str) -> list[Any]:
+    return [sample for family in machine.metrics.registry.collect() for sample in family.samples if sample.name == name]
+
+
+async def test_a_spoiled_folder_is_each_claim_s_error_and_the_service_stays(machine: Node) -> None:
+    machine.api.put(ref())
+    machine.settings.cdi_dir.write_text("not a folder")
+    async with serving(machine):
+        with Kubelet(plugin(machine)) as kubelet:
+            assert "not a folder" in (await kubelet.prepare(ref()))["c1"].error
+            assert "not a folder" in (await kubelet.unprepare(ref()))["c1"].error
+            machine.settings.cdi_dir.unlink()
+            assert not (await kubelet.prepare(ref()))["c1"].error
+
+
 # --- sockets ----------------------------------------------------------------------------------------------------------
 def dead_socket(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -259,6 +288,28 @@ async def test_what_is_no_socket_is_left_alone(machine: Node) -> None:
             pass
     assert "is not a socket" in str(leaves(caught.value)[0])
     assert plugin(machine).read_text() == "mine"
+
+
+async def test_a_folder_that_cannot_be_is_an_error_with_its_path(machine: Node) -> None:
+    machine.settings.plugins_dir.write_text("")
+    with pytest.raises(ExceptionGroup) as caught:
+        async with serving(machine):
+            pass
+    (error,) = leaves(caught.value)
+    assert str(machine.settings.plugins_dir) in str(error)
+
+
+async def test_a_stranger_s_file_in_the_place_of_our_socket_is_waited_out(machine: Node) -> None:
+    async with serving(machine):
+        registry(machine).unlink()
+        registry(machine).write_text("mine")
+        await anyio.sleep(0.6)
+        assert registry(machine).read_text() == "mine"
+        registry(machine).unlink()
+        with anyio.fail_after(10):
+            while not registry(machine).is_socket():
+                await anyio.sleep(0.05)
+        await registered(registry(machine))
 
 
 async def test_a_registration_socket_that_was_removed_comes_back(machine: Node) -> None:
@@ -391,6 +442,21 @@ async def test_a_start_sweeps_up_and_lets_ended_claims_go_but_not_those_it_canno
             while len(after.files()) > 2:
                 await anyio.sleep(0.05)
     assert after.files() == ["liken.sh-a.json", "nvidia.json"]
+
+
+async def test_a_claim_deleted_by_force_under_a_running_pod_keeps_its_device(machine: Node) -> None:
+    await machine.preparer.prepare(machine.api.put(ref("a", "first")))
+    machine.api.delete(ref("a", "first"))
+    machine.api.put(ref("b", "second"))
+    state = machine.settings.plugins_dir.parent / "dra_manager_state"
+    state.write_text('{"data":"{\\"entries\\":[{\\"ClaimUID\\":\\"a\\"}]}","checksum":1}')
+    after = await machine.again()
+    async with serving(after):
+        with Kubelet(plugin(machine)) as kubelet:
+            await anyio.sleep(0.3)
+            assert "home/first" in (await kubelet.prepare(ref("b", "second")))["b"].error
+            await kubelet.unprepare(ref("a", "first"))
+            assert not (await kubelet.prepare(ref("b", "second")))["b"].error
 
 
 async def test_a_start_brings_the_files_up_to_date_without_a_prepare(machine: Node) -> None:

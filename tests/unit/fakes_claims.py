@@ -14,7 +14,7 @@ from liken.claims.locks import ByteLocks
 from liken.claims.ports import ClaimRef, ClaimSettings
 from liken.claims.prepare import Preparer
 from liken.claims.recovery import Recovery
-from liken.claims.refresh import Refresher
+from liken.claims.refresh import Refresher, brought_up
 from liken.metrics import Metrics
 from liken.model.api import Json, NotFound
 from liken.model.hardware import DeviceFacts, DeviceKey, SystemFacts
@@ -193,6 +193,16 @@ class Node:
     def files(self) -> list[str]:
         """What the folder holds."""
         return sorted(path.name for path in self.settings.cdi_dir.iterdir()) if self.settings.cdi_dir.exists() else []
+
+
+async def caught_up(machine: Node) -> None:
+    """Wait until every file agrees with the newest snapshot; whoever keeps them must be running."""
+    for _ in range(400):
+        await anyio.sleep(0.05)
+        claims = list(machine.ledger.records)
+        if all(brought_up(claim, machine.store.snapshot) is claim for claim in claims):
+            return
+    raise AssertionError("the files did not follow")
 
 
 def ref(uid: str = "c1", name: str = "zigbee", namespace: str = "home") -> ClaimRef:

@@ -1,7 +1,8 @@
 """The process ends at any one step that leaves a trace: a file operation, a call of the API or of the kernel."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from liken.claims.directory import FileSystem
 from liken.model.api import Json
 from liken.model.hardware import DeviceKey
 from liken.model.offers import Snapshot
-from tests.unit.fakes_claims import GPU, Node, ref, result, stick
+from tests.unit.fakes_claims import GPU, Node, caught_up, ref, result, stick
 from tests.unit.fakes_state import usb_key
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +103,7 @@ async def follow(machine: Node) -> None:
     """What the refresher does about the newest snapshot."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(machine.refresher.run)
-        await anyio.sleep(0.3)
+        await caught_up(machine)
         tasks.cancel_scope.cancel()
 
 
@@ -194,11 +195,19 @@ async def life(folder: Path, fate: Fate, files: type[DyingFiles]) -> bool:
     return died
 
 
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder that costs no disk: there are hundreds of lives."""
+    shm = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(("files", "after"), [(DyingFiles, False), (DyingFiles, True), (HalfWritten, False)])
-async def test_a_restart_after_any_kill_converges(tmp_path: Path, files: type[DyingFiles], *, after: bool) -> None:
+async def test_a_restart_after_any_kill_converges(memory: Path, files: type[DyingFiles], *, after: bool) -> None:
     steps = 0
     for at in range(1, 1000):
-        if not await life(tmp_path / str(at), Fate(at, after=after), files):
+        if not await life(memory / str(at), Fate(at, after=after), files):
             break
         steps = at
     assert 60 < steps < 999

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liken.claims.prepared import Health, PreparedDevice, followed
+from liken.claims.refresh import Refresher
 from liken.claims.sight import sight
 from liken.claims.words import ClaimError
+from liken.model.api import ObjectRef
 from liken.model.hardware import DeviceFacts, Problem, Reason
 from liken.model.offers import DeviceName
-from tests.unit.fakes_claims import GPU, SOUND, ZIGBEE, Node, gpu, opaque, ref, result, sound, stick
+from tests.unit.fakes_claims import GPU, SOUND, ZIGBEE, Node, caught_up, gpu, opaque, ref, result, sound, stick
 from tests.unit.fakes_state import interface, node, usb_device
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +33,7 @@ async def following(folder: Path) -> AsyncIterator[Node]:
 
 async def event(machine: Node) -> None:
     machine.hardware.event()
-    await anyio.sleep(0.5)
+    await caught_up(machine)
 
 
 def device(machine: Node, uid: str = "c1") -> PreparedDevice:
@@ -155,6 +157,37 @@ async def test_a_device_that_could_not_be_read_once_is_not_gone(tmp_path: Path) 
         machine.hardware.plug(stick())
         await event(machine)
         assert device(machine).health is Health.HEALTHY
+
+
+class Said:
+    """A Recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+
+    def record(self, about: ObjectRef, *, kind: str, reason: str, message: str) -> None:  # noqa: ARG002
+        self.events.append((f"{about.namespace}/{about.name}", reason, message))
+
+
+async def test_what_happens_to_a_claimed_device_is_an_event_of_its_claim(tmp_path: Path) -> None:
+    machine, said = Node(tmp_path), Said()
+    refresher = Refresher(
+        store=machine.store, ledger=machine.ledger, settings=machine.settings, metrics=machine.metrics, recorder=said
+    )
+    await machine.preparer.prepare(machine.api.put(ref()))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(refresher.run)
+        machine.hardware.unplug(stick())
+        await event(machine)
+        machine.hardware.plug(stick(tty="ttyUSB1", number=9))
+        await event(machine)
+        machine.hardware.plug(stick(tty="ttyUSB1", number=9, driver=None))
+        await event(machine)
+        tasks.cancel_scope.cancel()
+    assert said.events == [
+        ("home/zigbee", "DeviceGone", "usb-1-4-1-0: unplugged at 08:00:00 UTC"),
+        ("home/zigbee", "DeviceReplugged", "usb-1-4-1-0: replugged as ttyUSB1: restart the pod to receive it"),
+    ]
 
 
 async def test_before_the_first_inventory_nothing_seems_to_be_gone(tmp_path: Path) -> None:
