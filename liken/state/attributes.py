@@ -91,6 +91,16 @@ def _showable(char: str) -> bool:
     return not (noncharacter or char in _BIDI or unicodedata.category(char) in _CONTROL)
 
 
+def plain(value: str) -> str | None:
+    """A name from sysfs, which keeps undecodable bytes as surrogates, as text; None when it cannot be shown."""
+    return text(value.encode("utf-8", "surrogateescape"))
+
+
+def shown(value: str) -> str:
+    """A name or path for a sentence: itself when it can be shown, else with escapes."""
+    return value if plain(value) == value else ascii(value)
+
+
 def cut(value: str) -> str:
     """The text cut to what an attribute may hold, on a character boundary and without a blank at its end."""
     if len(value) <= VALUE_LIMIT_BYTES and value.isascii():
@@ -150,11 +160,10 @@ def attributes(facts: DeviceFacts, owner: DeviceFacts, names: HardwareNames) -> 
     Keys and values as `resource.k8s.io/v1` takes them, values of at most 64 bytes.
     """
     vendor, product = identity(owner) or (None, None)
-    driver = text(facts.driver.encode("utf-8", "surrogateescape")) if facts.driver else None
     found = {
         "bus": str(facts.key.bus),
-        "address": str(facts.key.address),
-        "driver": driver,
+        "address": plain(facts.key.address),
+        "driver": plain(facts.driver or ""),
         "class": class_word(facts),
         "classCode": class_code(facts),
         "name": title(owner, names),

@@ -11,7 +11,7 @@ from typing import Final
 
 from liken.model.hardware import Bus, DeviceFacts, DevNumber, NodeFact
 from liken.model.offers import BUS_NODE_KIND, DeviceNode
-from liken.state.attributes import text
+from liken.state.attributes import plain, text
 
 USBFS_MAJOR: Final = 189
 """Major number of usbfs nodes (`USB_DEVICE_MAJOR` of the kernel); minor: (bus - 1) * 128 + device - 1."""
@@ -45,9 +45,8 @@ def bus_node(owner: DeviceFacts) -> DeviceNode | None:
 
 def undeliverable(nodes: Iterable[NodeFact]) -> NodeFact | None:
     """The first node whose name is no text or leaves /dev: with it the whole device cannot be offered."""
-    return next((node for node in nodes if not _plain(node.name)), None)
+    return next((node for node in nodes if not _deliverable(node.name)), None)
 
 
-def _plain(name: str) -> bool:
-    clean = text(name.encode("utf-8", "surrogateescape")) == name
-    return clean and not {"", ".", ".."} & set(name.split("/"))
+def _deliverable(name: str) -> bool:
+    return plain(name) == name and not {"", ".", ".."} & set(name.split("/"))

@@ -6,7 +6,7 @@ offered: ", so that a claim's error and `explain` can say the same.
 
 from liken.model.hardware import Bus, DeviceFacts
 from liken.model.offers import Offer, Verdict
-from liken.state.attributes import identity
+from liken.state.attributes import identity, shown
 from liken.state.graph import Graph, owner_key
 
 
@@ -18,14 +18,14 @@ def departure(offer: Offer, graph: Graph, verdict: Verdict | None) -> str:
     if owner is None:
         return "it was unplugged" if offer.key.bus is Bus.USB else "it was removed from the machine"
     if model is not None:
-        return f"its address {offer.key.address} now holds another model, {model}"
+        return f"its address {shown(offer.key.address)} now holds another model, {model}"
     if now is None or verdict is None:
-        return f"interface {offer.key.address} is gone, because the device was reconfigured or reset"
+        return f"interface {shown(offer.key.address)} is gone, because the device was reconfigured or reset"
     if verdict.reason is None:
-        return f"{offer.key.address} now offers {', '.join(verdict.offers)} instead"
+        return f"{shown(offer.key.address)} now offers {', '.join(verdict.offers)} instead"
     driver = offer.attributes.get("driver")
     if now.driver is None and driver:
-        return f"its driver {driver} is gone, and no other is bound to {offer.key.address}"
+        return f"its driver {driver} is gone, and no other is bound to {shown(offer.key.address)}"
     return f"it is withheld as {verdict.reason}: {verdict.detail}"
 
 

@@ -6,6 +6,7 @@ tty counts when it is an active kernel console. Out: one sentence that names the
 """
 
 from liken.model.hardware import DevNumber, NodeFact, SystemFacts
+from liken.state.attributes import shown
 
 
 def dependence(nodes: tuple[NodeFact, ...], system: SystemFacts) -> str | None:
@@ -13,15 +14,15 @@ def dependence(nodes: tuple[NodeFact, ...], system: SystemFacts) -> str | None:
     held = None
     for node in nodes:
         if node.kind == "tty" and node.name.rsplit("/", 1)[-1] in system.consoles:
-            return f"{node.name} is an active kernel console"
+            return f"{shown(node.name)} is an active kernel console"
         if node.kind == "block":
             layers = ((node.name, node.number), *((holder.name, holder.number) for holder in node.holders))
             for depth, (name, number) in enumerate(layers, 1):
                 use = _use(name, number, system)
                 if use:
-                    return f"{' -> '.join(layer for layer, _ in layers[:depth])} {use}"
+                    return f"{' -> '.join(shown(layer) for layer, _ in layers[:depth])} {use}"
             if node.holders and held is None:
-                held = f"{node.name} is held by {', '.join(holder.name for holder in node.holders)}"
+                held = f"{shown(node.name)} is held by {', '.join(shown(holder.name) for holder in node.holders)}"
     return held
 
 
@@ -29,6 +30,6 @@ def _use(name: str, number: DevNumber | None, system: SystemFacts) -> str | None
     mount = system.mounts.get(number) if number else None
     mount = mount or system.sources.get(f"/dev/{name}")
     if mount:
-        return f"is mounted on {mount}"
+        return f"is mounted on {shown(mount)}"
     swap = system.swaps.get(number) if number else None
-    return f"is in use as swap ({swap})" if swap else None
+    return f"is in use as swap ({shown(swap)})" if swap else None

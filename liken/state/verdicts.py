@@ -11,7 +11,7 @@ from liken.model.hardware import Bus, DeviceFacts, DeviceKey, Reason, SystemFact
 from liken.model.machine import SerioEntry
 from liken.model.offers import BUS_NODE_KIND, DeviceNode, HardwareNames, Offer, Rules, Verdict
 from liken.state import words
-from liken.state.attributes import attributes, class_code, cut, identity, serial, title
+from liken.state.attributes import attributes, class_code, cut, identity, plain, serial, shown, title
 from liken.state.delivery import UHID, bus_node, delivered, undeliverable
 from liken.state.dependence import dependence
 from liken.state.graph import Unit
@@ -61,7 +61,7 @@ def judgement(unit: Unit, *, system: SystemFacts, rules: Rules, names: HardwareN
         offers += made
         verdict = Verdict(
             key=facts.key,
-            title=called or str(facts.key.address),
+            title=called or shown(facts.key.address),
             reason=reason,
             detail=detail,
             advice=words.advice(facts, reason),
@@ -147,7 +147,7 @@ def _withheld(facts: DeviceFacts, case: Case) -> tuple[Reason, str] | None:  # n
     if facts.driver == BLUETOOTH_DRIVER and case.radios and facts.key not in case.radios:
         return Reason.SECONDARY_INTERFACE, words.secondary(case.radios[0].address)
     hostile = undeliverable(facts.nodes)
-    return (Reason.UNREADABLE, f"{hostile.path!a}: its name is no text, or leaves /dev") if hostile else None
+    return (Reason.UNREADABLE, f"{shown(hostile.path)}: its name is no text, or leaves /dev") if hostile else None
 
 
 def _structure(facts: DeviceFacts) -> bool:
@@ -184,7 +184,7 @@ def _offers(
 
 
 def _subsystem(draft: Draft) -> dict[str, str]:
-    kind = cut(draft.subsystem or "")
+    kind = cut(plain(draft.subsystem or "") or "")
     return {"subsystem": kind} if kind else {}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, assert_never
 
 from liken.model.hardware import Bus, DeviceFacts, Reason
-from liken.state.attributes import class_code, class_word, text
+from liken.state.attributes import class_code, class_word, plain, shown, text
 from liken.state.policy import Shape, Shaped
 
 SHAPES: Final = {
@@ -57,14 +57,14 @@ def bus_node_attached() -> str:
 def detached(facts: DeviceFacts) -> str:
     """A held device whose kernel driver a program in the claim's pod detached."""
     return (
-        f"a program in the claim's pod took {facts.key.address} from its kernel driver (libusb): the claim keeps the "
-        "USB node alone, and the kernel's driver comes back when the claim ends"
+        f"a program in the claim's pod took {shown(facts.key.address)} from its kernel driver (libusb): the claim "
+        "keeps the USB node alone, and the kernel's driver comes back when the claim ends"
     )
 
 
 def usb_device(facts: DeviceFacts, interfaces: Iterable[DeviceFacts]) -> str:
     """Why a usb_device is not offered itself, and why it may have no interfaces."""
-    found = [str(interface.key.address) for interface in interfaces]
+    found = [shown(interface.key.address) for interface in interfaces]
     if found:
         return f"a USB device is what its interfaces hang on, and they are judged one by one: {', '.join(found)}"
     if text(facts.files.get("authorized")) == "0":
@@ -77,7 +77,8 @@ def usb_device(facts: DeviceFacts, interfaces: Iterable[DeviceFacts]) -> str:
 def no_driver(facts: DeviceFacts) -> str:
     """Why there is no kernel driver."""
     if facts.driver is not None:
-        return f"a program on this machine holds {facts.key.address} through usbfs (libusb), so no kernel driver has it"
+        address = shown(facts.key.address)
+        return f"a program on this machine holds {address} through usbfs (libusb), so no kernel driver has it"
     if text(facts.files.get("authorized")) == "0":
         return "no driver is bound, because it is not authorised (its file `authorized` says 0)"
     return "no driver is bound to it"
@@ -102,7 +103,7 @@ def serial_line_waits(facts: DeviceFacts) -> str:
 
 def nothing(facts: DeviceFacts, bus_taken: str | None) -> str:
     """Why a driver's device has no node to deliver."""
-    driver = text((facts.driver or "").encode("utf-8", "surrogateescape")) or "its driver"
+    driver = plain(facts.driver or "") or "its driver"
     if driver in _VFIO:
         return f"{driver} has it: its group node /dev/vfio/N is outside the device, shared by a group, and not offered"
     if driver == "nvidia":
@@ -143,7 +144,7 @@ def advice(facts: DeviceFacts, reason: Reason | None) -> str:  # noqa: PLR0911 -
 
 def _driver_advice(facts: DeviceFacts) -> str:
     if facts.driver is not None:
-        return f"end that program, then write {facts.key.address} to /sys/bus/usb/drivers_probe"
+        return f"end that program, then write {shown(facts.key.address)} to /sys/bus/usb/drivers_probe"
     if text(facts.files.get("authorized")) == "0":
         return _authorise(facts)
     return "`liken unclaimed` names the module to declare in spec.modules, if this machine has one"
@@ -158,5 +159,5 @@ def _node_advice(facts: DeviceFacts) -> str:
 
 
 def _authorise(facts: DeviceFacts) -> str:
-    file = f"/sys/bus/usb/devices/{facts.key.address}/authorized"
+    file = f"/sys/bus/usb/devices/{shown(facts.key.address)}/authorized"
     return f"allow it in USBGuard or whatever keeps it away, or write 1 to {file}"

@@ -340,7 +340,7 @@ def test_a_patch_applied_to_the_stored_slice_gives_the_new_one(first: Any, secon
 COUNTS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.booleans()), min_size=2, max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(COUNTS, st.randoms(use_true_random=False))
 def test_whatever_comes_and_goes_the_pool_is_complete_and_a_repetition_writes_nothing(
     counts: list[tuple[int, int, bool]], chance: Any
@@ -379,15 +379,15 @@ def test_no_device_is_twice_in_the_newest_generation_at_any_moment_of_a_change(
         assert len(found) == len(set(found))
 
 
-def test_one_change_among_ten_thousand_devices_rebuilds_one_slice() -> None:
+def test_one_change_among_thousands_of_devices_rebuilds_one_slice() -> None:
     composer = Composer(NODE)
-    wanted = offers(10_000)
+    wanted = offers(3_000)
     previous = stored(composer.slices(wanted))
     assert composer.slices(wanted, previous=previous) == tuple(previous)
-    wanted[5000] = offer(5000, serial="A")
+    wanted[1500] = offer(1500, serial="A")
     found = composer.slices(wanted, previous=previous)
     (place,) = [index for index, item in enumerate(found) if item is not previous[index]]
-    assert device_body(wanted[5000]) in found[place]["spec"]["devices"]
+    assert device_body(wanted[1500]) in found[place]["spec"]["devices"]
     previous[place] = stored([found[place]])[0]
     again = composer.slices(list(wanted), previous=previous)
     assert all(item is old for item, old in zip(again, previous, strict=True))

@@ -353,3 +353,21 @@ def unique(item: NodeFact, where: str) -> NodeFact:
 def test_names_of_offers_follow_the_slot() -> None:
     assert offered(pci("0000:05:00.0", "x", [node("x0", "misc")])).key == pci_key("0000:05:00.0")
     assert DeviceName("pci-0000-05-00-0") == offered(pci("0000:05:00.0", "x", [node("x0", "misc")])).name
+
+
+def test_names_that_are_no_text_reach_neither_attributes_nor_a_sentence_raw() -> None:
+    odd = "bad\udcff\x1b[2J"
+    devices = (
+        pci(odd, "x", [node("x0", odd)]),
+        usb_device(odd, idVendor=b""),
+        interface(f"{odd}:1.0", odd, [node("sda", "block", "8:0")]),
+        interface(f"{odd}:1.1", None),
+        interface(f"{odd}:1.2", odd),
+    )
+    system = SystemFacts(mounts={DevNumber(8, 0): f"/mnt/{odd}"})
+    offers, verdicts = view(inventory(*devices, system=system), Rules(), NoNames())
+    (offer,) = offers.values()
+    assert offer.attributes.keys() & {"address", "subsystem"} == set()
+    for verdict in verdicts.values():
+        for sentence in (verdict.title, verdict.detail, verdict.advice):
+            assert sentence.isprintable()
