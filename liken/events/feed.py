@@ -17,6 +17,7 @@ class Feed:
     def __init__(self) -> None:
         self._told: list[Heard] = []
         self._event = anyio.Event()
+        self._error: OSError | None = None
         self._closed = False
 
     def tell(self, action: str, path: str) -> None:
@@ -27,15 +28,24 @@ class Feed:
         """Something was missed."""
         self._put(Resync(cause))
 
+    def fail(self, error: OSError) -> None:
+        """Break once, as a socket does."""
+        self._error = error
+        self._event.set()
+
     def _put(self, heard: Heard) -> None:
         self._told.append(heard)
         self._event.set()
 
     async def batches(self) -> AsyncIterator[Sequence[Heard]]:
-        """What was told, in order."""
+        """What was told, in order; after it was closed, what is told from then on."""
+        self._closed = False
         while not self._closed:
             await self._event.wait()
             self._event = anyio.Event()
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
             told, self._told = self._told, []
             if told:
                 yield told

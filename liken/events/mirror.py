@@ -88,6 +88,7 @@ class Mirror:
         self._compare: set[str] = set()
         self._system = False
         self._late: dict[DeviceKey, Answer] = {}
+        self._once_more: set[DeviceKey] = set()
         self._again: dict[DeviceKey, tuple[int, float]] = {}
         self._began: dict[DeviceKey, float] = {}
         self._reading = 0
@@ -258,6 +259,7 @@ class Mirror:
             waiting = set(keys)
             while waiting:
                 asked |= waiting
+                self._once_more |= self._readers.awaited(waiting)
                 found = await self._readers.read(sorted(waiting))
                 answers |= found
                 waiting = {other for key, answer in found.items() for other in self._next(key, answer)} - asked
@@ -289,7 +291,8 @@ class Mirror:
             answers = await self._readers.read(listed)
             answers |= {key: Answer(None, began) for key in before.difference(listed)}
             delta = self._commit(answers, system=await self._system_facts(), complete=True)
-        self._not_before = anyio.current_time() + 2 * (time.monotonic() - began)
+        if "start" not in causes:  # a machine that overflows all the time is not compared all the time
+            self._not_before = anyio.current_time() + 2 * (time.monotonic() - began)
         known = {owner_key(key) for key in self._dirty}
         noticed = [key for key in delta.keys if owner_key(key) not in known]
         self._journal.compared(causes, delta, noticed, self._store.snapshot)
@@ -351,6 +354,8 @@ class Mirror:
             self._commit(late)
             for key in late:
                 log.info("device.answered", bus=key.bus, address=key.address)
+            more |= self._once_more & late.keys()
+            self._once_more.difference_update(late)
             self._dirty |= more
             if more:
                 self._changed()

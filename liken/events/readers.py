@@ -119,6 +119,10 @@ class Readers:
         """Whether no device is being waited for."""
         return not self._waiting
 
+    def awaited(self, keys: Iterable[DeviceKey]) -> set[DeviceKey]:
+        """Those of these devices that are being waited for, and so are not read again."""
+        return {key for key in keys if key in self._waiting}
+
     async def read(self, keys: Collection[DeviceKey]) -> dict[DeviceKey, Answer]:
         """Answers of those devices that answer at once; the others come to `on_answer`, or run into `expired`."""
         answers: dict[DeviceKey, Answer] = {}

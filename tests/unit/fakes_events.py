@@ -1,18 +1,36 @@
 """Small machines as recordings, a tree whose files fail, and trees of the shared cases."""
 
+import asyncio
 import errno
 import importlib.util
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+import selectors
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
+import anyio
+
+from liken.demo.testbed import Testbed
 from liken.events.blocks import blocks
+from liken.events.feed import Feed
+from liken.events.mirror import Mirror, MirrorSettings
 from liken.events.plant import plant
+from liken.events.readers import THREAD_NAME
 from liken.events.sysfs import Sysfs
 from liken.events.tree import Listing, Tree
+from liken.metrics import Metrics
+from liken.model.api import ObjectRef
 from liken.model.hardware import Bus, BusAddress, DeviceKey
+from liken.state.graph import Delta
+from liken.state.store import Store
+from tests.unit.fakes_state import NoNames
+from tests.virtual import PATIENCE_S, STEP_S, VirtualLoop, _JumpingSelector
 
 CONTROLLER = "/devices/pci0000:00/0000:00:14.0"
 RECORDINGS = pathlib.Path(__file__).parents[1] / "fixtures/recordings"
@@ -203,3 +221,107 @@ def built(shared: pathlib.Path, case: dict[str, Any], root: pathlib.Path) -> tup
 NO_DEVICE = errno.ENODEV
 IO_ERROR = errno.EIO
 NO_PERMISSION = errno.EACCES
+
+
+class _PatientSelector(_JumpingSelector):
+    """Lets the threads that read sysfs come to their end before time jumps; those of earlier tests do not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._earlier = set(threading.enumerate())
+
+    def _reading(self) -> bool:
+        return any(thread.name == THREAD_NAME and thread not in self._earlier for thread in threading.enumerate())
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        until = time.monotonic() + PATIENCE_S
+        while (timeout is None or timeout > 0) and self._reading() and time.monotonic() < until:
+            if ready := selectors.DefaultSelector.select(self, STEP_S):
+                return ready
+        return super().select(timeout)
+
+
+class MirrorLoop(VirtualLoop):
+    """Virtual time in which a mirror's reads take none."""
+
+    def __init__(self) -> None:
+        self._jumping = _PatientSelector()
+        asyncio.SelectorEventLoop.__init__(self, self._jumping)
+
+
+@dataclass(kw_only=True)
+class Mirrored:
+    """A testbed whose events a mirror hears, and what it made of them."""
+
+    bed: Testbed
+    feed: Feed
+    sysfs: Sysfs
+    tree: FaultyTree
+    store: Store
+    mirror: Mirror
+    metrics: Metrics
+    told: list[tuple[str, str]]
+    deltas: list[Delta]
+
+    @property
+    def offered(self) -> list[str]:
+        return sorted(self.store.snapshot.offers)
+
+    def nodes(self, name: str) -> list[str]:
+        return [
+            node.path for offer in self.store.snapshot.offers.values() if offer.name == name for node in offer.nodes
+        ]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def equal(self) -> bool:
+        """Whether the store holds what a fresh enumeration gives."""
+        return dict(self.store.snapshot.inventory.devices) == {facts.key: facts for facts in self.sysfs.everything()}
+
+
+class Told:
+    """A Recorder that keeps what it is told."""
+
+    def __init__(self, told: list[tuple[str, str]]) -> None:
+        self._told = told
+
+    def record(self, about: ObjectRef, *, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self._told.append((f"{about.name} {kind} {reason}", message))
+
+
+@asynccontextmanager
+async def mirrored(root: pathlib.Path, *texts: str, **settings: Any) -> AsyncIterator[Mirrored]:
+    """A running mirror of these recordings; `mute()` the feed to lose events."""
+    feed, metrics, told = Feed(), Metrics(), list[tuple[str, str]]()
+    bed = Testbed(root, lambda action, path, _: feed.tell(action, path))
+    for text in texts:
+        bed.load(text.encode())
+    tree = FaultyTree(bed.sys)
+    sysfs = Sysfs(bed.sys, root / "proc", root / "dev", tree=tree)
+    store, deltas = Store(NoNames()), list[Delta]()
+    mirror = Mirror(
+        sysfs=sysfs,
+        store=store,
+        settings=MirrorSettings(**settings),
+        metrics=metrics,
+        recorder=Told(told),
+        node=ObjectRef(api_version="v1", kind="Node", name="node"),
+        source=lambda: feed,
+        on_change=lambda delta, _: deltas.append(delta),
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(mirror.run)
+        deltas.clear()
+        yield Mirrored(
+            bed=bed,
+            feed=feed,
+            sysfs=sysfs,
+            tree=tree,
+            store=store,
+            mirror=mirror,
+            metrics=metrics,
+            told=told,
+            deltas=deltas,
+        )
+        tasks.cancel_scope.cancel()
