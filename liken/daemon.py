@@ -182,9 +182,9 @@ async def _node(settings: Settings, stage: Stage, ending: anyio.Event) -> None:
             parts.machine = _machine(parts, stage, api, recorder)
         async with _standing(parts, recorder), anyio.create_task_group() as serving:
             await serving.start(claims.run)
-            serving.start_soon(publisher.run)
             if parts.machine is not None:
-                serving.start_soon(parts.machine.run)
+                await serving.start(parts.machine.run)  # first: a serial line it holds is never offered
+            serving.start_soon(publisher.run)
             _ready(parts, stage)
             await ending.wait()
             log.info("liken.ending", slices="withdrawn" if settings.publishing.withdraw else "kept")
@@ -295,6 +295,10 @@ def _lines(parts: Parts) -> "Iterator[Part]":
     if parts.claims is not None:
         registered = "registered with the kubelet" if parts.claims.registered else "waiting for the kubelet"
         yield Part(name="claims", ok=True, line=f"{len(parts.claims.prepared())} prepared, {registered}")
+    if parts.machine is not None:
+        conditions = (parts.machine.status or {}).get("conditions", ())
+        words = [f"{c['type']} {c['status']} ({c['reason']})" for c in conditions]
+        yield Part(name="machine", ok=True, line=", ".join(words) or "no Machine of this node is known")
 
 
 def _claim_rows(parts: Parts) -> "Iterator[ClaimRow]":
@@ -323,5 +327,6 @@ def _machine_rows(parts: Parts) -> "MachineRows | None":
         ConditionRow(type=c["type"], status=c["status"], reason=c["reason"], message=c["message"])
         for c in status.get("conditions", ())
     )
-    unclaimed = tuple(f"{e['bus']} {e['address']}: {e['message']}" for e in status["hardware"]["unclaimed"])
+    entries = status.get("hardware", {}).get("unclaimed", ())
+    unclaimed = tuple(f"{entry['bus']} {entry['address']}: {entry['message']}" for entry in entries)
     return MachineRows(conditions=conditions, unclaimed=unclaimed)

@@ -4,16 +4,15 @@ In: the folder, the bench, the listening sockets. Out: lines for the spectator, 
 """
 
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
 from liken.demo.apiserver import ApiServer
 from liken.demo.bench import Bench
-from liken.demo.hardware import Stick
 from liken.demo.stage import Stage, staged
 from liken.demo.story import Story
 from liken.demo.timeline import Timeline
@@ -43,7 +42,7 @@ class Performance:
             story = self._story(stage)
             await story.told()
             self.write("")
-            seen = story.timeline.steps - len(story.timeline.failed)
+            seen = story.timeline.steps - len(story.timeline.failed_steps)
             self.write(f"{seen} of {story.timeline.steps} steps were seen as they should be.")
         return story.timeline.failed
 
@@ -53,13 +52,13 @@ class Performance:
             story = self._story(stage)
             await story.start()
             acts: dict[str, Callable[[], Awaitable[None]]] = {
-                "1": Stickwork(story).turn,
-                "2": Cardwork(story).turn,
-                "3": story.claim,
+                "1": story.plug_or_unplug,
+                "2": story.bind_or_unbind,
+                "3": story.claimed,
                 "4": story.machine,
-                "5": story.flood,
+                "5": story.flooded,
             }
-            while (chosen := await anyio.to_thread.run_sync(self._asked, abandon_on_cancel=True)) != "q":
+            while (chosen := await self._asked()) != "q":
                 if chosen in acts:
                     await acts[chosen]()
         return []
@@ -80,44 +79,11 @@ class Performance:
         self.write("Another terminal can follow the slice while this runs:")
         self.write(f"    kubectl --kubeconfig {self.root}/kubeconfig get resourceslices -w")
 
-    def _asked(self) -> str:
+    async def _asked(self) -> str:
+        """What a person types; the end of the input is to quit."""
         self.write("")
-        self.write("   ".join(f"[{key}] {what}" for key, what in MENU))
-        try:
-            return input("> ").strip().lower()
-        except EOFError:
-            return "q"
-
-
-class Stickwork:
-    """Plugs the stick in and out in turn, each time enumerated anew."""
-
-    def __init__(self, story: Story) -> None:
-        self._story = story
-        self._number = 5
-        self._there = False
-
-    async def turn(self) -> None:
-        """In, or out."""
-        if self._there:
-            await self._story.unplug()
-        else:
-            await self._story.plug("Plug the Zigbee stick into port 2-1", Stick(self._number, 0))
-            self._number += 1
-        self._there = not self._there
-
-
-class Cardwork:
-    """Binds and unbinds i915 in turn."""
-
-    def __init__(self, story: Story) -> None:
-        self._story = story
-        self._bound = False
-
-    async def turn(self) -> None:
-        """Bind, or unbind."""
-        if self._bound:
-            await self._story.unbind()
-        else:
-            await self._story.graphics()
-        self._bound = not self._bound
+        for key, what in MENU:
+            self.write(f"  [{key}] {what}")
+        await anyio.wait_readable(sys.stdin)  # no thread, which Ctrl-C could not end
+        typed = sys.stdin.readline()
+        return typed.strip().lower() if typed else "q"

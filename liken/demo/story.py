@@ -5,7 +5,7 @@ when the slice, the CDI file or the Machine says what it should, or counts as fa
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,9 @@ class Story:
     cdi: Path
     pause_s: float = 0.3
     uid: str = ""
+    here: Stick | None = None
+    bound: bool = False
+    _number: int = 4
     said: list[health.DeviceHealth] = field(default_factory=list)
 
     async def told(self) -> None:
@@ -78,34 +81,64 @@ class Story:
 
     async def stick(self) -> None:
         """In, out, and in again."""
-        await self.plug("Plug a Zigbee stick into port 2-1", Stick(5, 0))
+        await self.plug("Plug a Zigbee stick into port 2-1")
         await anyio.sleep(self.pause_s)
         await self.unplug()
         await anyio.sleep(self.pause_s)
-        await self.plug("Plug it in again: another device number, the same name", Stick(6, 0))
+        await self.plug("Plug it in again: another device number, the same name")
 
-    async def plug(self, title: str, stick: Stick) -> None:
-        """The stick goes in."""
+    async def plug(self, title: str) -> None:
+        """The stick goes in, enumerated anew."""
         self.timeline.title(title)
-        since = self.bench.plug(stick.recording)
+        since = self._plugged(tty=0)
         await self._seen(f"{STICK_DEVICE} in the slice", lambda: STICK_DEVICE in self.published(), since=since)
 
     async def unplug(self) -> None:
         """The stick comes out."""
         self.timeline.title("Unplug the stick")
         since = self.bench.unplug(STICK)
+        self.here = None
         await self._seen(f"{STICK_DEVICE} out of the slice", lambda: STICK_DEVICE not in self.published(), since=since)
+
+    def _plugged(self, *, tty: int) -> float:
+        self._number += 1
+        self.here = Stick(self._number, tty)
+        return self.bench.plug(self.here.recording)
+
+    async def plug_or_unplug(self) -> None:
+        """For the menu."""
+        await (self.plug("Plug the Zigbee stick into port 2-1") if self.here is None else self.unplug())
+
+    async def bind_or_unbind(self) -> None:
+        """For the menu."""
+        await (self.unbind() if self.bound else self.graphics())
+
+    async def claimed(self) -> None:
+        """For the menu: a claim needs the stick."""
+        await self._with_stick(self.claim)
+
+    async def flooded(self) -> None:
+        """For the menu: a flood takes the stick away."""
+        await self._with_stick(self.flood)
+
+    async def _with_stick(self, chapter: Callable[[], Awaitable[None]]) -> None:
+        if self.here is None:
+            self.timeline.note("the stick is not plugged in: choose 1 first")
+        else:
+            await chapter()
 
     async def graphics(self) -> None:
         """One GPU, three devices."""
         self.timeline.title("Bind i915 to the GPU: one card, three devices")
         since = self.bench.bind(GPU, "i915", text("i915"))
+        self.bound = True
         await self._seen(", ".join(GPU_DEVICES), lambda: set(GPU_DEVICES) <= self.published(), since=since)
 
     async def unbind(self) -> None:
         """None again."""
         self.timeline.title("Unbind i915 from the GPU")
         since = self.bench.unbind(GPU)
+        self.bound = False
         await self._seen("the GPU out of the slice", lambda: not set(GPU_DEVICES) & self.published(), since=since)
 
     async def claim(self) -> None:
@@ -120,14 +153,14 @@ class Story:
             self.timeline.note(
                 f"prepared in {(anyio.current_time() - since) * 1000:.1f} ms: {devices[0].cdi_device_ids}"
             )
-            await self._delivers(Stick(6, 0), since=since)
+            await self._delivers(since=since)
 
             self.timeline.title("Replug under the claim: the file follows, the pod's status says why it must restart")
             since = self.bench.unplug(STICK)
             await self._seen("CDI file: a path that cannot exist and names the device", self._gone, since=since)
             await self._unhealthy("unplugged", since=since)
-            since = self.bench.plug(Stick(7, 1).recording)
-            await self._delivers(Stick(7, 1), since=since)
+            since = self._plugged(tty=1)
+            await self._delivers(since=since)
             await self._unhealthy("replugged", since=since)
             await self._seen(f"{STICK_DEVICE} in the slice", lambda: STICK_DEVICE in self.published(), since=since)
 
@@ -153,18 +186,21 @@ class Story:
     async def flood(self) -> None:
         """Events are lost, the view is not."""
         self.timeline.title(f"Flood the socket with {FLOOD:,} events, and pull the stick in the middle")
+        before = self._overflows()
         since = self.bench.unplug_in_a_flood(STICK, FLOOD)
+        self.here = None
         await self._seen(f"{STICK_DEVICE} out of the slice", lambda: STICK_DEVICE not in self.published(), since=since)
-        await self._seen("an overflow was noticed and everything compared", lambda: self._overflows() > 0, since=since)
+        await self._seen(
+            "an overflow was noticed and everything compared", lambda: self._overflows() > before, since=since
+        )
 
     # --- parts of chapters --------------------------------------------------------------------------------------------
     async def _seen(self, what: str, true: Callable[[], bool], *, since: float) -> bool:
         return await self.timeline.until(what, true, since=since)
 
-    async def _delivers(self, stick: Stick, *, since: float) -> None:
-        await self._seen(
-            f"CDI file: {' '.join(stick.nodes)}", lambda: sorted(self.nodes()) == sorted(stick.nodes), since=since
-        )
+    async def _delivers(self, *, since: float) -> None:
+        nodes = self.here.nodes if self.here else ()
+        await self._seen(f"CDI file: {' '.join(nodes)}", lambda: sorted(self.nodes()) == sorted(nodes), since=since)
 
     def _gone(self) -> bool:
         return any(STICK_DEVICE in path for path in self.nodes())

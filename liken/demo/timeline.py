@@ -26,6 +26,7 @@ class Timeline:
     server: ApiServer
     write: Callable[[str], None]
     failed: list[str] = field(default_factory=list)
+    failed_steps: set[int] = field(default_factory=set)
     steps: int = 0
     _shown: int = 0
 
@@ -52,12 +53,9 @@ class Timeline:
             self.write(f"   ok  {what}  (after {took:.0f} ms)")
         else:
             self.failed.append(what)
+            self.failed_steps.add(self.steps)
             self.write(f"   !!  not seen within {SEEN_WITHIN_S:g} s: {what}")
         return seen
-
-    def skip(self) -> None:
-        """Leave out the writes so far."""
-        self._shown = len(self.server.writes)
 
     def _news(self) -> Iterator[Seen]:
         writes = self.server.writes
