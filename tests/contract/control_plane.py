@@ -43,6 +43,8 @@ def free_port() -> int:
 class ControlPlane:
     """etcd and kube-apiserver; `gates` as the flag has them (`A=true,B=false`)."""
 
+    bind = "127.0.0.1"
+
     def __init__(self, root: pathlib.Path, assets: pathlib.Path, gates: str = "") -> None:
         self.root, self.assets, self.gates = root.absolute(), assets.absolute(), gates
         self.kubeconfig = self.root / "kubeconfig"
@@ -108,13 +110,18 @@ class ControlPlane:
         for name in reversed(list(self._processes)):
             self.end(name)
 
+    @property
+    def port(self) -> int:
+        """The API server's."""
+        return self._port
+
     def start_api_server(self) -> None:
         """Start the API server (again, on the same port and with the same etcd)."""
         gates = [f"--feature-gates={self.gates}"] if self.gates else []
         self.spawn(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.bind}",
             "--advertise-address=192.0.2.1",  # nobody calls it; without one a machine without a network has none
             "--endpoint-reconciler-type=none",
             f"--secure-port={self._port}",
