@@ -158,10 +158,10 @@ def _serio() -> Json:
         "Which adapter, by its USB identity; never by a tty's name, which changes.",
         {
             "vendor": _text(
-                "USB vendor id, four lower-case hex digits, for example 2548.", maxLength=4, pattern="^[0-9a-f]{4}$"
+                "USB vendor id, four lower-case hex digits, for example 2548.", maxLength=16, pattern="^[0-9a-f]{4}$"
             ),
             "product": _text(
-                "USB product id, four lower-case hex digits, for example 1002.", maxLength=4, pattern="^[0-9a-f]{4}$"
+                "USB product id, four lower-case hex digits, for example 1002.", maxLength=16, pattern="^[0-9a-f]{4}$"
             ),
             "serial": _text(
                 "The adapter's serial number, where two adapters of one model must be told apart. An entry with a serial takes its "
