@@ -5,7 +5,7 @@ A port is written as below the controller's root hub (`"3"`, behind a hub `"1.2"
 removes.
 """
 
-import itertools
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ class Hardware:
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine = machine
-        self._numbers = itertools.count(1)
         self._backends: dict[str, tuple[str, dict[str, Any]]] = {}
         self._redirections: dict[str, UsbRedirection] = {}
         self.plugged: list[str] = []
@@ -96,10 +95,11 @@ class Hardware:
             try:
                 self._machine.qmp(command, **arguments)
             except QmpError:
-                self._backends[f"{device}-busy"] = (command, arguments)  # PCI goes only when the guest agrees
+                return  # a device that goes with its hub is gone a moment later: its backend, of a new name each, stays
 
-    def _id(self, kind: str) -> str:
-        return f"{kind}{next(self._numbers)}"
+    @staticmethod
+    def _id(kind: str) -> str:
+        return f"{kind}-{uuid.uuid4().hex[:8]}"
 
     def _character(self, device: str, backend: dict[str, Any]) -> str:
         name = f"{device}-line"

@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.vm.guest.agent import PORT_NAME, RELAY_PORT
+from tests.vm.guest.agent import INWARD_PORT, PORT_NAME
+from tests.vm.guest.preloaded import PRELOADED_PORT
 from tests.vm.guest_line import GuestError, GuestLine
 from tests.vm.initramfs import initramfs
 from tests.vm.kernel import GuestKernel
@@ -29,7 +29,8 @@ from tests.vm.qmp import Monitor
 
 QEMU = "qemu-system-x86_64"
 BUSYBOX = Path("/bin/busybox")
-HOST = "10.0.2.2"
+WEB_PORT = 9180
+FORWARDED = (INWARD_PORT, WEB_PORT, PRELOADED_PORT)
 SLOTS = ("slot1", "slot2", "slot3", "slot4")
 GUEST_FILES = Path(__file__).parent / "guest"
 KERNEL_LINE = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr no5lvl audit=0 tsc=reliable random.trust_cpu=on"
@@ -42,7 +43,7 @@ class VirtualMachine:
 
     def __init__(self, kernel: GuestKernel, *, memory_mib: int = 1024) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="vm-"))  # short: a unix socket's path ends at 107 bytes
-        self.relay_port = _free_port()
+        self.ports = {port: _free_port() for port in FORWARDED}
         settings = {
             "RELEASE": kernel.release,
             "MODULES": str(kernel.modules),
@@ -93,13 +94,20 @@ class VirtualMachine:
             ("-chardev", f"socket,id=agent,path={self.folder}/agent,server=on,wait=off"),
             ("-device", f"virtserialport,bus=serial.0,chardev=agent,name={PORT_NAME}"),
             ("-device", "virtio-rng-pci"),
-            ("-nic", f"user,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{self.relay_port}-:{RELAY_PORT}"),
+            ("-nic", "user,model=virtio-net-pci" + "".join(self._forwards())),
             ("-audiodev", "none,id=silence"),
             ("-device", "qemu-xhci,id=xhci,p2=8,p3=8,addr=0x10"),
             *_slots(),
+            # These two cannot be plugged into a running machine; their drivers wait for a test's modprobe.
+            ("-device", "virtio-gpu-pci,addr=0x11"),
+            ("-device", "intel-hda,id=hda,addr=0x12"),
+            ("-device", "hda-output,bus=hda.0,audiodev=silence"),
         ]
         flags = ["-nodefaults", "-no-user-config", "-no-reboot"]
         return [QEMU, *flags, *(word for option in options for word in option)]
+
+    def _forwards(self) -> Iterator[str]:
+        return (f",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}" for theirs, ours in self.ports.items())
 
     def _connect(self, name: str) -> socket.socket:
         end = time.monotonic() + 30
@@ -118,13 +126,6 @@ class VirtualMachine:
     def qmp(self, command: str, **arguments: Any) -> Any:
         """Run a monitor command; underscores in argument names stand for dashes."""
         return self.monitor.execute(command, {name.replace("_", "-"): value for name, value in arguments.items()})
-
-    @contextmanager
-    def connected(self, unix_socket: str) -> Iterator[socket.socket]:
-        """A connection to a unix socket of the guest, such as the kubelet makes to the daemon's."""
-        with socket.create_connection(("127.0.0.1", self.relay_port), timeout=30) as connection:
-            connection.sendall(unix_socket.encode() + b"\n")
-            yield connection
 
     def logs(self) -> str:
         """The last words of QEMU and of the guest's console."""

@@ -5,12 +5,13 @@ import threading
 
 import pytest
 
+from tests.vm.guest.agent import HOST
 from tests.vm.hardware import Hardware, ports
-from tests.vm.machine import HOST, VirtualMachine
+from tests.vm.machine import VirtualMachine
 from tests.vm.pulse8 import pulse8_adapter
 from tests.vm.usb_device import Bluetooth, Identity
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
 
 
 def test_the_guest_reaches_the_hosts_loopback(machine: VirtualMachine) -> None:

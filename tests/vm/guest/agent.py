@@ -2,8 +2,8 @@
 
 Standard library only and few imports: under emulation each costs time, and this file is what the boot waits for.
 Lines of JSON on a virtio serial port, both ways. To the guest: `{"id", "command", "timeout", "environment"}`. To the
-host: `{"hello"}`, `{"id", "code", "output"}`, `{"uevent", "at"}`. A TCP connection to `RELAY_PORT` names a unix
-socket in its first line.
+host: `{"hello"}`, `{"id", "code", "output"}`, `{"uevent"}`. TCP to `INWARD_PORT` goes to a unix socket of the guest;
+the guest's own loopback at `OUTWARD_PORT` goes to a port of the host, because a daemon refuses plain HTTP elsewhere.
 """
 
 import contextlib
@@ -13,11 +13,16 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 PORT_NAME = "liken.agent"
-RELAY_PORT = 9000
+HOST = "10.0.2.2"
+INWARD_PORT = 9000
+INWARD = "/run/inward"  # a link to the unix socket that the host wants to reach
+OUTWARD_PORT = 9002
+OUTWARD = "/run/outward"  # holds the port of the host's loopback that the guest wants on its own
 KERNEL_MULTICAST = 1
 SHOWN = ("ACTION", "DEVPATH", "SUBSYSTEM", "DEVTYPE", "DRIVER", "DEVNAME")
 NETLINK_KOBJECT_UEVENT = 15
@@ -88,27 +93,33 @@ def tell_uevents(line: Line, source: socket.socket) -> None:
         pairs = [part.split("=", 1) for part in source.recv(65536).decode(errors="replace").split("\0") if "=" in part]
         event = dict(pairs)
         if "SYNTH_UUID" not in event:  # a storm that a test makes itself needs no report
-            line.send({"uevent": {name: event[name] for name in SHOWN if name in event}, "at": time.monotonic()})
+            line.send({"uevent": {name: event[name] for name in SHOWN if name in event}})
 
 
-def relay(listener: socket.socket) -> None:
+def relay(listener: socket.socket, dial: Callable[[], socket.socket]) -> None:
     while True:
-        outside, _ = listener.accept()
-        threading.Thread(target=join, args=(outside,), daemon=True).start()
+        client, _ = listener.accept()
+        threading.Thread(target=join, args=(client, dial), daemon=True).start()
 
 
-def join(outside: socket.socket) -> None:
-    path = b""
-    while not path.endswith(b"\n"):
-        path += outside.recv(1) or b"\n"
-    inside = socket.socket(socket.AF_UNIX)
+def join(client: socket.socket, dial: Callable[[], socket.socket]) -> None:
     try:
-        inside.connect(path.strip())
+        server = dial()
     except OSError:
-        outside.close()
+        client.close()
         return
-    threading.Thread(target=pump, args=(outside, inside), daemon=True).start()
-    pump(inside, outside)
+    threading.Thread(target=pump, args=(client, server), daemon=True).start()
+    pump(server, client)
+
+
+def to_unix_socket() -> socket.socket:
+    inside = socket.socket(socket.AF_UNIX)
+    inside.connect(INWARD)
+    return inside
+
+
+def to_host() -> socket.socket:
+    return socket.create_connection((HOST, int(Path(OUTWARD).read_text())))
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
@@ -123,11 +134,13 @@ def serve() -> None:
     uevents = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_KOBJECT_UEVENT)
     uevents.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
     uevents.bind((0, KERNEL_MULTICAST))
-    listener = socket.create_server(("0.0.0.0", RELAY_PORT))
+    inward = socket.create_server(("0.0.0.0", INWARD_PORT))
+    outward = socket.create_server(("127.0.0.1", OUTWARD_PORT))
     line = Line()
     line.send({"hello": os.uname().release})
     threading.Thread(target=tell_uevents, args=(line, uevents), daemon=True).start()
-    threading.Thread(target=relay, args=(listener,), daemon=True).start()
+    threading.Thread(target=relay, args=(inward, to_unix_socket), daemon=True).start()
+    threading.Thread(target=relay, args=(outward, to_host), daemon=True).start()
     for request in line.requests():
         threading.Thread(target=answer, args=(line, request), daemon=True).start()
 
