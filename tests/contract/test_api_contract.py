@@ -4,7 +4,6 @@ Refusals are compared by their words, not by the field path, which moves between
 """
 
 import contextlib
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import anyio
 import pytest
 
 from liken.kube import paths
-from liken.model.api import ApiError, Conflict, Gone, Invalid, Json, Listed, NotFound, WatchEvent, WatchKind
+from liken.model.api import Conflict, Gone, Invalid, Json, Listed, NotFound, WatchEvent, WatchKind
 from tests.contract.conftest import Server
 
 pytestmark = pytest.mark.anyio
@@ -467,21 +466,32 @@ async def things(server: Server) -> AsyncIterator[Things]:
     found = Things(server)
     with pytest.raises(NotFound):
         await server.kube.list(found.path)
-    made = await server.kube.create(DEFINITIONS, definition(found.group))
+    await _served(found)
+    yield found
+    await _forgotten(found)
+
+
+async def _served(things: Things) -> None:
+    """Define the type and wait until it is served."""
+    made = await things.kube.create(DEFINITIONS, definition(things.group))
     with anyio.fail_after(WATCH_S):
         while not _established(made):
             await anyio.sleep(0.05)
-            made = await server.kube.get(f"{DEFINITIONS}/things.{found.group}")
+            made = await things.kube.get(f"{DEFINITIONS}/things.{things.group}")
         while True:
             with contextlib.suppress(NotFound):
-                await server.kube.create(found.path, found.thing({}, metadata={"generateName": "probe-"}), dry_run=True)
-                break
+                await things.kube.create(things.path, things.thing({}, metadata={"generateName": "a-"}), dry_run=True)
+                return
             await anyio.sleep(0.05)
-    yield found
-    await server.kube.delete(f"{DEFINITIONS}/things.{found.group}")
+
+
+async def _forgotten(things: Things) -> None:
+    """Delete the definition and wait until the type is not served any more."""
+    with contextlib.suppress(NotFound):
+        await things.kube.delete(f"{DEFINITIONS}/things.{things.group}")
     with anyio.fail_after(WATCH_S), contextlib.suppress(NotFound):
         while True:
-            await server.kube.list(found.path)
+            await things.kube.list(things.path)
             await anyio.sleep(0.1)
 
 
@@ -547,15 +557,10 @@ class TestCustomResources:
         taken = await things.kube.apply(path, things.thing({"line": {"usb": "y"}}), manager="two")
         assert taken["spec"]["line"]["usb"] == "y"
 
-    async def test_objects_go_with_their_definition(self, server: Server) -> None:
-        found = Things(server)
-        found.group = f"x{uuid.uuid4().hex[:6]}.example"
-        found.path = f"/apis/{found.group}/v1/things"
-        await server.kube.create(DEFINITIONS, definition(found.group))
-        await server.kube.delete(f"{DEFINITIONS}/things.{found.group}")
-        with anyio.fail_after(WATCH_S), contextlib.suppress(ApiError):
-            while True:
-                await server.kube.list(found.path)
-                await anyio.sleep(0.1)
+    async def test_objects_go_with_their_definition(self, things: Things) -> None:
+        await things.kube.create(things.path, things.thing({"modules": ["a"]}))
+        await _forgotten(things)
         with pytest.raises(NotFound):
-            await server.kube.list(found.path)
+            await things.kube.get(f"{things.path}/one")
+        await _served(things)
+        assert (await things.kube.list(things.path))["items"] == []

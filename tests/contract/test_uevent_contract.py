@@ -11,7 +11,7 @@ import pytest
 from tests.contract.control_plane import HOW_TO_GET, assets
 from tests.contract.uevent_scenario import DEVICE, FORBIDDEN
 
-pytestmark = [pytest.mark.contract, pytest.mark.namespace]
+pytestmark = [pytest.mark.contract, pytest.mark.namespace, pytest.mark.timeout(180)]
 
 
 def test_a_uevent_reaches_a_real_api_server_as_one_patch() -> None:
@@ -22,7 +22,7 @@ def test_a_uevent_reaches_a_real_api_server_as_one_patch() -> None:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=150,
         check=False,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -33,4 +33,4 @@ def test_a_uevent_reaches_a_real_api_server_as_one_patch() -> None:
     assert DEVICE in seen["before"]
     (after,) = seen["changes"]
     assert after == [name for name in seen["before"] if name != DEVICE]
-    assert 0.04 < seen["took_s"] < 2
+    assert 0.04 < seen["took_s"] < 5

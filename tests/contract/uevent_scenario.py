@@ -84,7 +84,7 @@ def names(item: Json) -> list[str]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not true():
             await anyio.sleep(0.005)
 
