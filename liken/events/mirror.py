@@ -40,6 +40,9 @@ PATIENCE_S: Final = 0.05
 AGAIN_S: Final = (0.5, 2.0, 8.0)
 """When a device that changed while it was read is looked at again, unless an event comes first."""
 
+SYSTEM_PLACES: Final = frozenset({"/module/uhid", "/devices/virtual/misc/uhid"})
+"""Places whose events change what the machine has besides its devices."""
+
 REOPEN_S: Final = 1.0
 _NEVER: Final = float("inf")
 
@@ -183,6 +186,8 @@ class Mirror:
             if isinstance(heard, Resync):
                 self._compare.add(heard.cause)
                 relevant = True
+            elif heard.path in SYSTEM_PLACES:
+                self._system = relevant = True
             elif keys := self._places.concerned(heard.path):
                 self._dirty |= keys
                 relevant = True

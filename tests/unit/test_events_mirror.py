@@ -292,6 +292,16 @@ async def test_what_is_stacked_on_a_disk_later_is_seen_at_its_own_event(tmp_path
         assert m.offered == []
 
 
+async def test_uhid_rides_with_a_bluetooth_adapter_from_the_moment_it_is_loaded(tmp_path: pathlib.Path) -> None:
+    async with mirrored(tmp_path, (RECORDINGS / "btusb.umockdev").read_text()) as m:
+        [name] = m.offered
+        assert "/dev/uhid" not in m.nodes(name)
+        (tmp_path / "sys/module/uhid").mkdir(parents=True)
+        m.feed.tell("add", "/module/uhid")
+        await m.store.settled(m.store.snapshot.revision)
+        assert "/dev/uhid" in m.nodes(name)
+
+
 async def test_the_kernel_is_asked_to_bind_a_driver_again(tmp_path: pathlib.Path) -> None:
     async with mirrored(tmp_path, controller(), stick()) as m:
         probe = tmp_path / "sys/bus/usb/drivers_probe"
