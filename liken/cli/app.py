@@ -54,7 +54,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "LIKEN"})
 @click.version_option(__version__, prog_name="liken")
 def cli() -> None:
     """Give a pod exactly the PCI or USB device it claimed.

@@ -13,13 +13,13 @@ from liken.config import Settings
 @click.command("claims")
 @output("table", "json")
 @with_settings("claiming")
-def command(settings: Settings, form: str) -> None:
+def command(settings: Settings, output: str) -> None:
     """List the prepared claims, their devices and nodes, their health, and since when."""
     from liken.claims.records import prepared_claims  # noqa: PLC0415  (help and completion do without)
 
     folder = settings.claiming.cdi_dir
     claims = prepared_claims(folder)
-    if form == "json":
+    if output == "json":
         emit([_json(claim) for claim in claims], "json")
     elif claims:
         rows = [_row(claim, device) for claim in claims for device in claim.devices]

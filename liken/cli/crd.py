@@ -8,11 +8,11 @@ from liken.cli.show import emit
 
 @click.command("crd")
 @output("yaml", "json")
-def command(form: str) -> None:
+def command(output: str) -> None:
     """Print the CustomResourceDefinition of Machine, for `kubectl apply -f -`."""
     from liken.machine.crd import crd, crd_yaml  # noqa: PLC0415  (help and completion do without)
 
-    if form == "json":
+    if output == "json":
         emit(crd(), "json")
     else:
         click.echo(crd_yaml(), nl=False)

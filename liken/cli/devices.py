@@ -11,7 +11,7 @@ from liken.model.offers import Offer, Snapshot
 @click.command("devices")
 @output("table", "wide", "name", "json", "yaml")
 @with_settings("hardware")
-def command(settings: Settings, form: str) -> None:
+def command(settings: Settings, output: str) -> None:
     """List the devices this machine offers.
 
     json and yaml print the list as `spec.devices` of the slices has it.
@@ -21,14 +21,14 @@ def command(settings: Settings, form: str) -> None:
 
     with survey(settings.hardware) as seen:
         offers = [seen.snapshot.offers[name] for name in sorted(seen.snapshot.offers)]
-        match form:
+        match output:
             case "json" | "yaml":
-                emit([device_body(offer) for offer in offers], form)
+                emit([device_body(offer) for offer in offers], output)
             case "name":
                 for offer in offers:
                     line(offer.name)
             case _:
-                _table(offers, seen.snapshot, wide=form == "wide")
+                _table(offers, seen.snapshot, wide=output == "wide")
 
 
 def _table(offers: list[Offer], snapshot: Snapshot, *, wide: bool) -> None:

@@ -15,13 +15,13 @@ from liken.config import Settings
 @output("table", "json")
 @with_settings("hardware", "cluster", "claiming")
 @click.pass_context
-def command(ctx: click.Context, settings: Settings, form: str) -> None:
+def command(ctx: click.Context, settings: Settings, output: str) -> None:
     """Check this machine, the API server and the folders; exits 1 when something fails."""
     found = [*_hardware(settings)]
     if settings.hardware.recording is None:
         found += anyio.run(_cluster, settings)
     failed = [check for check in found if check.level == "fail"]
-    if form == "json":
+    if output == "json":
         emit([_json(check) for check in found], "json")
     else:
         table(["", "CHECK", "FOUND", "WHAT TO DO"], [[str(c.level), c.name, c.found, c.remedy or "-"] for c in found])

@@ -19,7 +19,7 @@ HELD_BACK = "held back now: it came and went too often, or the API server refuse
 @click.argument("what", required=False)
 @output("text", "json")
 @with_settings("hardware", "web")
-def command(settings: Settings, what: str | None, form: str) -> None:
+def command(settings: Settings, what: str | None, output: str) -> None:
     """Say why a device is offered, shared, split or withheld, and what to do about it.
 
     Without WHAT: every bus entry with its verdict. WHAT is a device's name (usb-2-1-1-0), a bus address (2-1:1.0,
@@ -31,7 +31,7 @@ def command(settings: Settings, what: str | None, form: str) -> None:
     with survey(settings.hardware) as seen:
         if what is None:
             every = sorted(seen.snapshot.verdicts, key=order)
-            if form == "json":
+            if output == "json":
                 emit([_entry(seen.snapshot, key) for key in every], "json")
             else:
                 _overview(seen.snapshot, every)
@@ -40,7 +40,7 @@ def command(settings: Settings, what: str | None, form: str) -> None:
         fixes = {(entry.bus, entry.address): entry.message for entry in _unclaimed(seen, keys)}
         entries = [_entry(seen.snapshot, key, fixes.get((key.bus, key.address), "")) for key in keys]
         _mark_held_back(entries, settings.web.web_listen if seen.live else "off")
-        if form == "json":
+        if output == "json":
             emit(entries, "json")
         else:
             for entry in entries:

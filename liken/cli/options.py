@@ -101,11 +101,10 @@ CONFIG = click.option(
 
 
 def output(*forms: str) -> Callable[[Command], Command]:
-    """The option `-o`, whose first form is the default; the command receives it as `form=`."""
+    """The option `-o`, whose first form is the default; the command receives it as `output=`."""
     return click.option(
         "-o",
         "--output",
-        "form",
         type=click.Choice(forms),
         default=forms[0],
         show_default=True,

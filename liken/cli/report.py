@@ -10,7 +10,7 @@ from liken.config import Settings, node_name
 @click.command("report")
 @output("yaml", "json")
 @with_settings("hardware", "cluster")
-def command(settings: Settings, form: str) -> None:
+def command(settings: Settings, output: str) -> None:
     """Print a Machine for this node: what is bound, and commented lines for the modules that would help.
 
     Uncomment what you want, then `kubectl apply -f` it. json has no comments: there the suggestions stand in an
@@ -24,7 +24,7 @@ def command(settings: Settings, form: str) -> None:
         catalog = seen.catalog()
         if catalog.problem:
             remark(catalog.problem)
-        if form == "json":
+        if output == "json":
             emit(report_json(seen.snapshot, catalog, name), "json")
         else:
             click.echo(report(seen.snapshot, catalog, name), nl=False)

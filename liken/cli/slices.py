@@ -13,7 +13,7 @@ from liken.model.api import ApiError
 @click.command("slices")
 @output("yaml", "json")
 @with_settings("hardware", "cluster")
-def command(settings: Settings, form: str) -> None:
+def command(settings: Settings, output: str) -> None:
     """Print the ResourceSlices of this machine as a List that `kubectl apply` accepts.
 
     With a kubeconfig the Node is looked up and owns them, as it does when the daemon publishes.
@@ -25,7 +25,7 @@ def command(settings: Settings, form: str) -> None:
     uid = _node_uid(settings, name)
     with survey(settings.hardware) as seen:
         items = list(slices(seen.snapshot.offers.values(), node=NodeRef(name=name, uid=uid)))
-    emit({"apiVersion": "v1", "kind": "List", "items": items}, form)
+    emit({"apiVersion": "v1", "kind": "List", "items": items}, output)
 
 
 def _node_uid(settings: Settings, name: str) -> str:

@@ -12,7 +12,7 @@ from liken.config import Settings
 @click.command("unclaimed")
 @output("table", "json")
 @with_settings("hardware")
-def command(settings: Settings, form: str) -> None:
+def command(settings: Settings, output: str) -> None:
     """List hardware without a driver and the modules to declare in a Machine's spec.modules."""
     from liken.cli.hardware import survey  # noqa: PLC0415  (help and completion do without)
     from liken.state.unclaimed import unclaimed  # noqa: PLC0415
@@ -22,7 +22,7 @@ def command(settings: Settings, form: str) -> None:
         if catalog.problem:
             remark(f"{catalog.problem} (--modules DIR names another folder)")
         entries = unclaimed(seen.snapshot, catalog)
-        if form == "json":
+        if output == "json":
             emit([_json(entry) for entry in entries], "json")
         elif entries:
             rows = [[str(e.bus), e.address, e.name, " ".join(e.modules), e.message] for e in entries]

@@ -187,3 +187,9 @@ def test_the_report_is_a_machine_of_this_node() -> None:
     assert machine["kind"] == "Machine"
     assert machine["metadata"]["name"] == "worker-1"
     assert answered("report", "--node-name", "worker-1", "-o", "json")["kind"] == "Machine"
+
+
+def test_an_option_of_one_command_has_a_variable_that_names_the_command() -> None:
+    result = called("devices", *MACHINE, env={"LIKEN_DEVICES_OUTPUT": "name"})
+    assert result.stdout.split()[0] == "pci-0000-00-02-0"
+    assert called("slices", "--node-name", "n", *MACHINE, env={"LIKEN_DEVICES_OUTPUT": "name"}).exit_code == 0

@@ -142,18 +142,3 @@ def test_a_hostile_recording_still_gives_json_and_yaml(tmp_path: pathlib.Path) -
         assert result.returncode == 0, result.stderr
         assert "usb-1-1-1-0" in result.stdout
         assert all(line.isprintable() for line in result.stdout.splitlines())
-
-
-@pytest.mark.shared
-def test_every_recording_gives_slices(shared: pathlib.Path) -> None:
-    recordings = sorted(
-        path
-        for pattern in ("qemu-6.12/*.umockdev", "umockdev/*.umockdev", "uevents/*.txt")
-        for path in (shared / "recordings").glob(pattern)
-    )
-    assert recordings
-    for path in recordings:
-        result = liken("slices", "--node-name", "n", "-o", "json", "--recording", str(path))
-        assert result.returncode == 0, f"{path.name}: {result.stderr}"
-        (item, *_) = json.loads(result.stdout)["items"]
-        assert item["spec"]["pool"]["name"] == "n"
