@@ -36,7 +36,7 @@ SERIO_TYPES: Final = {SerioProtocol.PULSE8_CEC: 0x40, SerioProtocol.RAINSHADOW_C
 WAKE: Final = signal.SIGURG  # ignored by default, so it can end a read and nothing else
 RELEASE_S: Final = 2.0
 RELEASE_STEP_S: Final = 0.01
-RIGHTS: Final = "; liken needs the right to open it (a privileged container with the host's /dev)"
+RIGHTS: Final = "; liken needs the right to open it: deploy the `serio` overlay (privileged, with the host's /dev)"
 
 
 class LineError(Exception):
