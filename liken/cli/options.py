@@ -63,17 +63,20 @@ def _click_option(option: Option, default: Any) -> Callable[[Any], Any]:
         f"--{option.flag}",
         option.name,
         type=Value(option),
-        default=default,
+        default=None if default is None else _written(option, default),
         envvar=list(option.env),
         help=option.doc,
-        show_default=default is not None and _shown(option, default),
+        show_default=True,
     )
 
 
-def _shown(option: Option, default: Any) -> str:
+def _written(option: Option, default: Any) -> str:
+    """The default as a person would write it."""
     match option.kind:
         case Kind.DURATION:
-            return f"{default * 1000:g}ms" if default < 1 else f"{default:g}s"
+            if default < 1:
+                return f"{default * 1000:g}ms"
+            return f"{default / 60:g}m" if default % 60 == 0 else f"{default:g}s"
         case Kind.SIZE:
             return f"{default >> 20}MiB"
         case _:

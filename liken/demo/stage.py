@@ -95,8 +95,10 @@ async def staged(
 
         async def daemon_runs() -> None:
             stage = daemon.Stage(loader=PretendedLoader(bench.sysfs, bench), ready=serving, source=bench.source)
-            await daemon.run(settings(root, inside, sysfs=bench.sysfs, dev=bench.dev), stage, stop)
-            ended.set()
+            try:
+                await daemon.run(settings(root, inside, sysfs=bench.sysfs, dev=bench.dev), stage, stop)
+            finally:
+                ended.set()
 
         tasks.start_soon(daemon_runs)
         await ready.wait()

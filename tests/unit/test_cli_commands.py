@@ -2,10 +2,12 @@ import json
 import pathlib
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from liken import config
 from liken.cli.app import COMMANDS, cli
 from liken.state.names import DRIVER_NAME
 
@@ -193,3 +195,12 @@ def test_an_option_of_one_command_has_a_variable_that_names_the_command() -> Non
     result = called("devices", *MACHINE, env={"LIKEN_DEVICES_OUTPUT": "name"})
     assert result.stdout.split()[0] == "pci-0000-00-02-0"
     assert called("slices", "--node-name", "n", *MACHINE, env={"LIKEN_DEVICES_OUTPUT": "name"}).exit_code == 0
+
+
+def test_the_defaults_of_the_command_line_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in config.known().values():
+        for name in option.env:
+            monkeypatch.delenv(name, raising=False)
+    command = cli.get_command(click.Context(cli), "run")
+    assert command is not None
+    assert config.settings(command.make_context("run", []).params) == config.Settings()
