@@ -16,13 +16,14 @@ from yarl import URL
 
 from liken import __version__
 from liken.kube import failures
-from liken.kube.credentials import SERVICE_ACCOUNT, Login, load
+from liken.kube.credentials import SERVICE_ACCOUNT, CredentialsError, Login, load
 from liken.model.api import ApiError, Unauthorized
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 JSON = "application/json"
 RELOAD_PAUSE_S = 30.0
+LOAD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,18 @@ class Source:
     kubeconfig: Path | None
     context: str | None = None
     service_account: Path = SERVICE_ACCOUNT
+    load_s: float = LOAD_S
 
     async def load(self) -> Login:
-        """Load them; raises CredentialsError."""
-        return await load(self.kubeconfig, self.context, service_account=self.service_account)
+        """Load them; raises CredentialsError, also for an exec plugin that does not come to an end."""
+        try:
+            with anyio.fail_after(self.load_s):
+                return await load(self.kubeconfig, self.context, service_account=self.service_account)
+        except TimeoutError:
+            raise CredentialsError(
+                f"kubeconfig {self.kubeconfig}: its credentials were not there after {self.load_s:g} s: "
+                "does its exec plugin wait for somebody?"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

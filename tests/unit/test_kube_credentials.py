@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import yaml
 
@@ -14,6 +15,7 @@ from liken.demo.apiserver import ApiServer
 from liken.kube import paths
 from liken.kube.client import Kube
 from liken.kube.credentials import CredentialsError, load
+from liken.kube.transport import Source
 
 pytestmark = pytest.mark.anyio
 
@@ -168,6 +170,17 @@ async def test_a_plugin_that_fails_is_an_error_with_its_words(tmp_path: Path) ->
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
     with pytest.raises(CredentialsError, match="no luck"):
         await load(kubeconfig(tmp_path / "k", user=user), None)
+
+
+async def test_a_plugin_that_hangs_is_given_up(tmp_path: Path) -> None:
+    program = tmp_path / "plugin"
+    program.write_text("#!/bin/sh\nexec sleep 1\n")
+    program.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
+    source = Source(kubeconfig=kubeconfig(tmp_path / "k", user=user), load_s=0.2)
+    with pytest.raises(CredentialsError, match="does its exec plugin wait for somebody"):
+        await source.load()
+    await anyio.sleep(2)  # the program ends by itself
 
 
 def test_only_what_is_used_is_imported() -> None:
