@@ -88,7 +88,7 @@ def _overview(snapshot: Snapshot, keys: list[DeviceKey]) -> None:
         verdict = snapshot.verdicts[key]
         said = " ".join(verdict.offers) if verdict.reason is None else verdict.detail
         rows.append([str(key.bus), key.address, verdict.title, str(verdict.reason or PUBLISHED), said])
-    table(["BUS", "ADDRESS", "NAME", "VERDICT", "DEVICES, OR WHY NOT"], rows)
+    table(["BUS", "ADDRESS", "NAME", "VERDICT", "DEVICES, OR WHY NOT"], rows, firm=2)
 
 
 def _entry(snapshot: Snapshot, key: DeviceKey, fix: str = "") -> dict[str, Any]:

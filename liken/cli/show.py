@@ -34,11 +34,11 @@ def line(text: str = "") -> None:
     click.echo(plain(text))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under headings, cells as they are after `plain`."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, firm: int = 1) -> None:
+    """Rows under headings, cells as they are after `plain`; on a terminal the first `firm` columns never wrap."""
     cells = [[plain(cell) for cell in row] for row in rows]
     if interactive():
-        _rich_table(headings, cells)
+        _rich_table(headings, cells, firm)
         return
     every = [list(headings), *cells]
     widths = [max(len(row[i]) for row in every) for i in range(len(headings))]
@@ -46,14 +46,14 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], firm: int) -> None:
     from rich.console import Console  # noqa: PLC0415  (40 ms that only a terminal costs)
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        drawn.add_column(heading, overflow="fold")
+    for place, heading in enumerate(headings):
+        drawn.add_column(heading, overflow="fold", no_wrap=place < firm)
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     Console(soft_wrap=False, highlight=False).print(drawn)

@@ -26,7 +26,7 @@ def command(settings: Settings, output: str) -> None:
             emit([_json(entry) for entry in entries], "json")
         elif entries:
             rows = [[str(e.bus), e.address, e.name, " ".join(e.modules), e.message] for e in entries]
-            table(["BUS", "ADDRESS", "NAME", "MODULES", "WHAT TO DO"], rows)
+            table(["BUS", "ADDRESS", "NAME", "MODULES", "WHAT TO DO"], rows, firm=2)
         else:
             remark("Nothing is unclaimed: no driverless hardware that a module of this kernel could drive.")
 

@@ -1,6 +1,9 @@
+import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import subprocess
 import sys
 
@@ -142,3 +145,26 @@ def test_a_hostile_recording_still_gives_json_and_yaml(tmp_path: pathlib.Path) -
         assert result.returncode == 0, result.stderr
         assert "usb-1-1-1-0" in result.stdout
         assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [["devices", "-o", "wide"], ["explain"]])
+def test_on_a_terminal_names_stay_whole_and_only_our_own_colours_are_written(
+    tmp_path: pathlib.Path, arguments: list[str]
+) -> None:
+    recording = tmp_path / "hostile.umockdev"
+    recording.write_text(HOSTILE)
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-m", "liken", *arguments, "--recording", str(recording)]
+    with subprocess.Popen(command, stdout=theirs, env={**os.environ, "COLUMNS": "80", "TERM": "xterm"}) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while chunk := os.read(terminal, 65536):
+                said += chunk
+        assert process.wait() == 0
+    os.close(terminal)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).replace("\r", "")
+    assert "1-1" in text
+    assert all(line.isprintable() for line in text.splitlines())
+    if arguments[0] == "devices":
+        assert any(line.startswith("usb-1-1-1-0 ") for line in text.splitlines())
