@@ -1,7 +1,6 @@
-"""Atheris target: the reader of recordings. `python -m tests.fuzz.fuzz_recording CORPUS` (pip install atheris)."""
+"""Atheris target: the reader of recordings. `python -m tests.fuzz recording CORPUS`."""
 
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,14 +25,3 @@ def one(data: bytes) -> None:
                         assert os.path.islink(place) or os.path.isfile(place)  # noqa: PTH113, PTH114 - bytes
         except RecordingError:
             return
-
-
-def main() -> None:
-    import atheris  # noqa: PLC0415 - not needed to run `one` in a test
-
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

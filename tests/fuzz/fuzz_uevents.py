@@ -1,6 +1,4 @@
-"""Atheris target: the parser of datagrams. `python -m tests.fuzz.fuzz_uevents CORPUS` (pip install atheris)."""
-
-import sys
+"""Atheris target: the parser of datagrams. `python -m tests.fuzz uevents CORPUS`."""
 
 from liken.events.kernel import moved_from, parsed
 from liken.events.numbers import dev_number, properties
@@ -18,14 +16,3 @@ def one(data: bytes) -> None:
             Places().concerned(changed.path)
     for value in properties(data).values():
         dev_number(value)
-
-
-def main() -> None:
-    import atheris  # noqa: PLC0415 - not needed to run `one` in a test
-
-    atheris.Setup(sys.argv, one)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()
