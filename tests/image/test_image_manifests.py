@@ -1,5 +1,6 @@
 """The manifests: what each overlay may do, line by line, and the chart that must say the same."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -129,7 +130,7 @@ def pruned(value: Any) -> Any:
             key: pruned(each) for key, each in value.items() if each not in (None, "") and key != "creationTimestamp"
         }
     if isinstance(value, list):
-        return sorted((pruned(each) for each in value), key=repr)
+        return sorted((pruned(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
     return value
 
 
