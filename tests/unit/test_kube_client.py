@@ -85,7 +85,7 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def kube(server: ApiServer, tmp_path: Path) -> AsyncIterator[Kube]:
-    async with Kube.connect(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"), timeout_s=0.3) as found:
+    async with Kube.connect(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"), timeout_s=0.8) as found:
         yield found
 
 
@@ -112,7 +112,7 @@ UNANSWERED = [
 @pytest.mark.parametrize(("verb", "how"), UNANSWERED)
 async def test_no_whole_answer_is_unavailable(server: ApiServer, kube: Kube, verb: str, how: How) -> None:
     server.disturb(how, verb=verb, times=2)
-    with anyio.fail_after(5), pytest.raises(Unavailable) as caught:
+    with anyio.fail_after(15), pytest.raises(Unavailable) as caught:
         await CALLS[verb](kube)
     assert caught.value.status == 0
     assert f"cannot {verb} resource" in str(caught.value)
@@ -174,7 +174,7 @@ async def test_many_requests_go_side_by_side(server: ApiServer, kube: Kube) -> N
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(kube.get, paths.slice(NAME))
-    assert anyio.current_time() - began < 1.0
+    assert anyio.current_time() - began < 3.0
 
 
 @pytest.mark.parametrize(
