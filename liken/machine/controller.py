@@ -196,7 +196,7 @@ class MachineController:
 
     async def _report(self) -> None:
         """Write the status whenever it differs from the stored one, at most a few times a second."""
-        failures = 0
+        failures, said = 0, ""
         while True:
             self._wake = anyio.Event()
             wait: float | None = None
@@ -204,12 +204,13 @@ class MachineController:
                 if self._item is None and self._served:
                     wait = await self._create()
                 await self._write()
-                failures = 0
+                failures, said = 0, ""
             except ApiError as error:
                 wait = WRITE_RETRY_S[min(failures, len(WRITE_RETRY_S) - 1)]
                 failures += 1
-                if not isinstance(error, NotFound | Conflict):  # it went or came in between: the watch tells
+                if str(error) != said and not isinstance(error, NotFound | Conflict):  # of those the watch tells
                     log.warning("machine.not_written", error=str(error), again_in_s=wait)
+                said = str(error)
             with anyio.move_on_after(wait):
                 await self._wake.wait()
             await anyio.sleep(SETTLE_S)

@@ -48,6 +48,7 @@ class Modules:
         self._applied: dict[str, Mapping[str, str]] = {}
         self._stamp: tuple[object, ...] = ()
         self._wake = anyio.Event()
+        self._looking = anyio.Lock()
         self.catalog = ModuleCatalog()
         self.seen: Mapping[str, Seen] = {}
 
@@ -84,15 +85,17 @@ class Modules:
 
     async def look(self) -> None:
         """See which modules the kernel has now."""
-        spec = self._spec
-        names = frozenset(map(canonical, spec.modules)) | self._also
-        wanted = {
-            name: spec.parameters.get(name, {}).keys() | self._applied.get(name, {}).keys() for name in sorted(names)
-        }
-        seen = await anyio.to_thread.run_sync(seen_modules, wanted, self._sysfs)
-        if seen != self.seen:
-            self.seen = seen
-            self._changed()
+        async with self._looking:  # an older look must not be the last word
+            spec = self._spec
+            names = frozenset(map(canonical, spec.modules)) | self._also
+            wanted = {
+                name: spec.parameters.get(name, {}).keys() | self._applied.get(name, {}).keys()
+                for name in sorted(names)
+            }
+            seen = await anyio.to_thread.run_sync(seen_modules, wanted, self._sysfs)
+            if seen != self.seen:
+                self.seen = seen
+                self._changed()
 
     async def _load(self, name: str, spec: MachineSpec) -> None:
         key, parameters = canonical(name), spec.parameters.get(canonical(name), {})

@@ -251,3 +251,9 @@ def cec_adapter(
 def place(port: str, name: str, kind: str, number: str = "") -> NodeFact:
     path = f"{CONTROLLER}/usb1/{port}/{port}:1.0/tty/{name}"
     return NodeFact(path=DevPath(path), name=name, kind=kind, number=dev(number))
+
+
+async def seconds(count: float) -> None:
+    """Let virtual time pass in steps, so that a worker thread on a busy machine has real time for each."""
+    for _ in range(round(count / 0.1)):
+        await anyio.sleep(0.1)

@@ -16,7 +16,7 @@ from liken.model.hardware import DeviceFacts, Reason
 from liken.state.catalog import ModuleCatalog
 from liken.state.store import Store
 from tests.unit.cases import Case, cases, materialise
-from tests.unit.fakes_machine import NODE, FakeDiscipline, FakeLoader, FakeServer
+from tests.unit.fakes_machine import NODE, FakeDiscipline, FakeLoader, FakeServer, seconds
 from tests.unit.fakes_state import NoNames, interface, node, pci, usb_device
 
 pytestmark = [pytest.mark.anyio, pytest.mark.shared]
@@ -74,10 +74,10 @@ class Lab:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(controller.run)
             for _ in range(100):  # a real catalogue is read in a thread, which takes real time
-                await anyio.sleep(1)
+                await seconds(1)
                 if self.server.applied:
                     break
-            await anyio.sleep(2)
+            await seconds(2)
             yield
             tasks.cancel_scope.cancel()
 
@@ -190,7 +190,7 @@ async def test_late_driver(lab: Lab, debian: Path) -> None:
         nodes = [node("dri/card0", "drm"), node("dri/renderD128", "drm"), node("i2c-3", "i2c-dev")]
         writes = len(lab.server.applied)
         lab.look(pci("0000:00:02.0", "i915", nodes, modalias=GPU_ALIAS))
-        await anyio.sleep(1)
+        await seconds(1)
         assert lab.unclaimed() == {}
         assert len(lab.server.applied) == writes + 1
         assert len(lab.store.snapshot.offers) == 3

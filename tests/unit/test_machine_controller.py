@@ -11,7 +11,7 @@ from liken.metrics import Metrics
 from liken.model.api import Json
 from liken.model.machine import SerioEntry, SerioProtocol
 from liken.state.store import Store
-from tests.unit.fakes_machine import NODE, FakeDiscipline, FakeLoader, FakeServer, Heard, cec_adapter
+from tests.unit.fakes_machine import NODE, FakeDiscipline, FakeLoader, FakeServer, Heard, cec_adapter, seconds
 from tests.unit.fakes_state import SomeNames, pci
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +77,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made.store.replace((pci("0000:00:02.0", modalias=GPU_ALIAS),), complete=True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.controller().run)
-        await anyio.sleep(1)
+        await seconds(1)
         yield made
         tasks.cancel_scope.cancel()
 
@@ -107,10 +107,10 @@ async def test_a_node_without_a_machine_gets_an_empty_one_with_the_hardware_repo
 
 async def test_an_added_module_is_loaded_on_the_watch_event_and_never_again(bench: Bench) -> None:
     bench.server.declare(modules=["i915"], moduleParameters={"i915.enable_guc": "2"})
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert bench.loader.asked == [("i915", {"enable_guc": "2"})]
     bench.store.replace((pci("0000:00:02.0", "i915", modalias=GPU_ALIAS),))
-    await anyio.sleep(0.9)
+    await seconds(0.9)
     assert bench.server.status["modules"] == [{"name": "i915", "state": "Loaded", "parameters": {"enable_guc": "2"}}]
     assert bench.server.status["hardware"] == {"unclaimed": [], "unclaimedCount": 0}
     assert bench.server.status["modulesReady"] == "1/1"
@@ -127,13 +127,13 @@ async def test_an_added_module_is_loaded_on_the_watch_event_and_never_again(benc
 async def test_while_a_module_loads_the_condition_says_so_and_the_report_stays_current(bench: Bench) -> None:
     bench.loader.takes_s = 30
     bench.server.declare(modules=["i915", "cp210x"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SpecConverged"] == ("False", "Loading")
     assert bench.server.condition("SpecConverged")["message"] == "loading i915, cp210x"
     assert bench.states() == {}
     assert bench.server.status["modulesReady"] == "0/2"
     bench.store.replace((), everything=True)
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.server.status["hardware"]["unclaimed"] == []
     await anyio.sleep(60)
     assert bench.loader.names == ["i915", "cp210x"]
@@ -144,7 +144,7 @@ async def test_a_refused_module_is_said_with_its_words_and_tried_less_and_less(b
     words = "liken may not load modules here, it lacks CAP_SYS_MODULE"
     bench.loader.refusals["i915"] = words
     bench.server.declare(modules=["i915", "cp210x"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states() == {"i915": "Failed", "cp210x": "Loaded"}
     assert bench.conditions()["SpecConverged"] == ("False", "ModulesFailed")
     assert bench.conditions()["Ready"] == ("False", "ModulesFailed")
@@ -160,7 +160,7 @@ async def test_another_list_and_another_tree_end_the_back_off_at_once(bench: Ben
     await anyio.sleep(2000)
     tries = len(bench.loader.asked)
     bench.server.declare(modules=["i915", "uhid"])
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert bench.loader.names[tries:] == ["i915", "uhid"]
     bench.loader.refusals.clear()
     bench.install("i915", "uhid", "new")
@@ -176,14 +176,14 @@ async def test_a_change_of_the_serial_lines_alone_does_not_touch_the_modules(ben
     bench.server.declare(
         modules=["i915"], serio=[{"protocol": "pulse8-cec", "usb": {"vendor": "2548", "product": "1002"}}]
     )
-    await anyio.sleep(1)
+    await seconds(1)
     assert len(bench.loader.asked) == tries
 
 
 async def test_a_success_that_brings_no_module_is_a_failure(bench: Bench) -> None:
     bench.loader.silent.add("i915")
     bench.server.declare(modules=["i915"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states() == {"i915": "Failed"}
     assert "the kernel shows no such module" in bench.server.status["modules"][0]["message"]
 
@@ -199,24 +199,24 @@ async def test_a_module_that_somebody_else_loads_is_noticed_within_a_minute(benc
 
 async def test_a_removed_module_is_staged_until_the_next_boot(bench: Bench) -> None:
     bench.server.declare(modules=["i915", "uhid"])
-    await anyio.sleep(1)
+    await seconds(1)
     bench.server.declare(modules=["uhid"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
     assert bench.conditions()["Ready"] == ("True", "Ready")
     assert "i915 stays loaded" in bench.server.condition("SpecConverged")["message"]
     assert bench.states() == {"uhid": "Loaded", "i915": "Loaded"}
     bench.server.declare(modules=["uhid", "i915"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SpecConverged"] == ("True", "Converged")
     assert bench.loader.names == ["i915", "uhid"]
 
 
 async def test_a_changed_parameter_waits_for_a_reboot(bench: Bench) -> None:
     bench.server.declare(modules=["i915"], moduleParameters={"i915.enable_guc": "2"})
-    await anyio.sleep(1)
+    await seconds(1)
     bench.server.declare(modules=["i915"], moduleParameters={"i915.enable_guc": "3"})
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
     assert bench.conditions()["ModuleParametersApplied"] == ("False", "RebootPending")
     assert "i915.enable_guc=3 (now 2)" in bench.server.condition("ModuleParametersApplied")["message"]
@@ -228,12 +228,12 @@ async def test_a_time_of_transition_moves_with_the_status_alone(bench: Bench) ->
     bench.wall += 100
     before = bench.server.condition("Ready")
     bench.server.declare(modules=["no-such-module"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.server.condition("SpecConverged")["lastTransitionTime"] == "2027-01-15T08:01:40Z"
     assert before["lastTransitionTime"] == "2027-01-15T08:00:00Z"
     bench.wall += 100
     bench.server.declare(modules=["no-such-module-either"])
-    await anyio.sleep(1)
+    await seconds(1)
     found = bench.server.condition("SpecConverged")
     assert (found["lastTransitionTime"], found["observedGeneration"]) == ("2027-01-15T08:01:40Z", 3)
     assert bench.server.condition("SerioAttached")["lastTransitionTime"] == "2027-01-15T08:00:00Z"
@@ -241,23 +241,23 @@ async def test_a_time_of_transition_moves_with_the_status_alone(bench: Bench) ->
 
 async def test_a_deleted_machine_comes_back_empty_after_a_while_and_the_staged_stay_known(bench: Bench) -> None:
     bench.server.declare(modules=["i915"])
-    await anyio.sleep(1)
+    await seconds(1)
     bench.server.delete()
-    await anyio.sleep(4)
+    await seconds(4)
     assert bench.server.item is None
-    await anyio.sleep(3)
+    await seconds(3)
     assert bench.server.created == 2
     assert bench.states() == {"i915": "Loaded"}
     assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
     bench.server.declare(modules=["i915"])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SpecConverged"] == ("True", "Converged")
     assert bench.loader.names == ["i915"]
 
 
 async def test_a_machine_brought_after_a_deletion_is_taken_as_it_is(bench: Bench) -> None:
     bench.server.delete()
-    await anyio.sleep(1)
+    await seconds(1)
     bench.server.declare(modules=["uhid"])
     await anyio.sleep(10)
     assert bench.server.created == 1
@@ -276,10 +276,10 @@ async def test_a_server_without_the_resource_and_one_that_gets_it_later(tmp_path
         assert controller.status is not None
         assert len(controller.status["hardware"]["unclaimed"]) == 1
         bench.server.serve(machines=True)
-        await anyio.sleep(1)
+        await seconds(1)
         assert bench.server.created == 1
         bench.server.declare(modules=["i915"])
-        await anyio.sleep(1)
+        await seconds(1)
         assert bench.states() == {"i915": "Loaded"}
         bench.server.serve(machines=False)
         await anyio.sleep(60)
@@ -291,7 +291,7 @@ async def test_a_server_without_the_resource_and_one_that_gets_it_later(tmp_path
 
 async def test_an_absent_server_keeps_what_was_asked_for_and_is_written_to_when_it_is_back(bench: Bench) -> None:
     bench.server.declare(modules=["uhid"])
-    await anyio.sleep(1)
+    await seconds(1)
     bench.server.away = True
     bench.store.replace((), everything=True)
     await anyio.sleep(120)
@@ -304,7 +304,7 @@ async def test_an_absent_server_keeps_what_was_asked_for_and_is_written_to_when_
 async def test_a_status_that_somebody_changed_is_put_right(bench: Bench) -> None:
     right = bench.server.status
     bench.server.overwrite_status({"conditions": right["conditions"], "modules": [{"name": "x", "state": "Loaded"}]})
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.server.status == right
 
 
@@ -327,7 +327,7 @@ async def test_nothing_is_written_before_the_first_look_is_over(tmp_path: Path) 
         await anyio.sleep(10)
         assert bench.server.applied == []
         bench.store.replace((), complete=True)
-        await anyio.sleep(1)
+        await seconds(1)
         assert len(bench.server.applied) == 1
         tasks.cancel_scope.cancel()
 
@@ -341,10 +341,10 @@ async def test_after_a_reboot_everything_is_loaded_again_and_nothing_is_staged(t
         bench.boot = boot
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bench.controller().run)
-            await anyio.sleep(1)
+            await seconds(1)
             if boot == "boot-1":
                 bench.server.declare(modules=["i915"])
-                await anyio.sleep(1)
+                await seconds(1)
                 assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
             tasks.cancel_scope.cancel()
         for module in ("i915", "uhid"):
@@ -367,7 +367,7 @@ async def test_a_restart_of_the_daemon_still_knows_what_is_staged(tmp_path: Path
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bench.controller().run)
             bench.server.declare(modules=modules)
-            await anyio.sleep(1)
+            await seconds(1)
             tasks.cancel_scope.cancel()
     assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
     assert bench.loader.names == ["i915"]
@@ -381,20 +381,20 @@ async def test_a_serial_attachment_is_reported_with_its_modules_and_never_makes_
 ) -> None:
     bench.discipline.refusals["ttyACM0"] = "the kernel has no serio line discipline: declare serport in spec.modules"
     bench.server.declare(serio=[PULSE8])
-    await anyio.sleep(1)
+    await seconds(1)
     (found,) = bench.server.status["serio"]
     assert found == {**PULSE8, "state": "Missing", "message": "the adapter is not plugged in"}
     assert bench.conditions()["SerioAttached"] == ("False", "Missing")
     bench.store.replace(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.conditions()["SerioAttached"] == ("False", "Refused")
     assert bench.conditions()["Ready"] == ("True", "Ready")
     assert "declare serport and pulse8_cec in spec.modules" in bench.server.status["serio"][0]["message"]
     bench.discipline.refusals.clear()
     bench.server.declare(modules=["serport", "pulse8_cec"], serio=[PULSE8])
-    await anyio.sleep(1)
+    await seconds(1)
     bench.store.replace(cec_adapter("1-4", made=("cec0", "input/event3")))
-    await anyio.sleep(1)
+    await seconds(1)
     (found,) = bench.server.status["serio"]
     nodes = ["/dev/cec0", "/dev/input/event3"]
     assert found == {**PULSE8, "state": "Attached", "tty": "ttyACM0", "port": "serio0", "nodes": nodes}

@@ -79,6 +79,15 @@ def test_any_choice_of_lines_uncommented_is_a_manifest() -> None:
     assert everything["spec"]["modules"] == modules(text)
 
 
+def test_more_modules_than_a_machine_declares_are_listed_with_a_word() -> None:
+    names = [f"module_{number}" for number in range(70)]
+    lines = "".join(f"alias pci:v00008086d000046D2sv*sd*bc03sc*i* {name}\n" for name in names)
+    many = ModuleCatalog(alias=lines.encode(), dep="".join(f"{name}.ko:\n" for name in names).encode())
+    text = report(snapshot(GPU), many, "node-a")
+    assert modules(text) == names
+    assert "(a Machine declares at most 64 of these)" in text
+
+
 def test_a_name_that_yaml_would_read_as_something_else_stays_a_name() -> None:
     for name in ("123", "1e3", "null", "no"):
         assert yaml.safe_load(report(snapshot(), CATALOG, name))["metadata"]["name"] == name

@@ -13,7 +13,7 @@ from liken.model.hardware import DeviceFacts, DevNumber, SystemFacts
 from liken.model.machine import SerioEntry, SerioProtocol
 from liken.model.offers import DeviceName, DeviceNode, Offer, Snapshot
 from liken.state.store import Store
-from tests.unit.fakes_machine import FakeDiscipline, cec_adapter
+from tests.unit.fakes_machine import FakeDiscipline, cec_adapter, seconds
 from tests.unit.fakes_state import NoNames, usb_key
 
 PULSE8 = SerioProtocol.PULSE8_CEC
@@ -166,13 +166,13 @@ pytestmark = pytest.mark.anyio
 
 async def test_an_added_entry_attaches_live_and_its_nodes_are_named(bench: Bench) -> None:
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.discipline.tries == []
     bench.attachments.want([ANY])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.store.snapshot.rules.serio == (ANY,)
     bench.plug(cec_adapter("1-4", made=("cec0", "input/event3")))
-    await anyio.sleep(1)
+    await seconds(1)
     (report,) = bench.attachments.reports
     assert (report.state, report.tty, report.port) == (SerioState.ATTACHED, "ttyACM0", "serio0")
     assert report.nodes == ("/dev/cec0", "/dev/input/event3")
@@ -182,12 +182,12 @@ async def test_an_added_entry_attaches_live_and_its_nodes_are_named(bench: Bench
 async def test_an_unplug_ends_it_and_a_replug_attaches_at_once(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     bench.hang_up_and_unplug()
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == [("", "Missing")]
     bench.plug(cec_adapter("1-4", number=8))
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert bench.states == [("ttyACM0", "Attached")]
     assert len(bench.discipline.tries) == 2
 
@@ -195,34 +195,34 @@ async def test_an_unplug_ends_it_and_a_replug_attaches_at_once(bench: Bench) -> 
 async def test_a_replug_seen_as_one_change_attaches_the_new_line(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     bench.discipline.hang_up("ttyACM0")
     bench.plug(cec_adapter("1-4", number=8, tty="ttyACM1"))
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert bench.states == [("ttyACM1", "Attached")]
 
 
 async def test_a_removed_entry_stays_attached_and_withheld_over_a_replug(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     bench.attachments.want([])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == [("ttyACM0", "Attached")]
     assert "until liken restarts" in bench.message
     assert bench.store.snapshot.rules.serio == (ANY,)
     bench.hang_up_and_unplug()
     bench.plug(cec_adapter("1-4", number=8))
-    await anyio.sleep(2)
+    await seconds(2)
     assert bench.states == [("ttyACM0", "Attached")]
 
 
 async def test_an_entry_that_never_attached_is_forgotten_when_removed(bench: Bench) -> None:
     bench.attachments.want([ANY])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == [("", "Missing")]
     bench.attachments.want([])
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == []
     assert bench.store.snapshot.rules.serio == ()
 
@@ -230,9 +230,9 @@ async def test_an_entry_that_never_attached_is_forgotten_when_removed(bench: Ben
 async def test_an_entry_that_gets_a_serial_keeps_its_attachment(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4", serial=b"v1.0\n"))
-    await anyio.sleep(1)
+    await seconds(1)
     bench.attachments.want([FIRST])
-    await anyio.sleep(1)
+    await seconds(1)
     assert [report.entry for report in bench.attachments.reports if report.tty] == [FIRST]
     assert len(bench.discipline.tries) == 1
 
@@ -240,7 +240,7 @@ async def test_an_entry_that_gets_a_serial_keeps_its_attachment(bench: Bench) ->
 async def test_another_protocol_waits_for_a_restart(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(1)
+    await seconds(1)
     bench.attachments.want([OTHER])
     await anyio.sleep(400)
     assert ("ttyACM0", "Refused") in bench.states
@@ -270,7 +270,7 @@ async def test_a_replug_ends_the_back_off(bench: Bench) -> None:
     tries = len(bench.discipline.tries)
     bench.plug()
     bench.plug(cec_adapter("1-4", number=8))
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert len(bench.discipline.tries) == tries + 1
     assert bench.states == [("ttyACM0", "Attached")]
 
@@ -282,7 +282,7 @@ async def test_a_loaded_module_ends_the_back_off(bench: Bench) -> None:
     await anyio.sleep(1000)
     bench.discipline.refusals.clear()
     bench.attachments.retry()
-    await anyio.sleep(0.5)
+    await seconds(0.5)
     assert bench.states == [("ttyACM0", "Attached")]
 
 
@@ -292,9 +292,9 @@ async def test_a_driver_that_does_not_bind_within_five_seconds_is_said_and_the_l
     bench.discipline.binds = False
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(4.5)
+    await seconds(4.5)
     assert bench.discipline.lines
-    await anyio.sleep(1)
+    await seconds(1)
     assert not bench.discipline.lines
     assert bench.message == "pulse8_cec is not loaded: declare pulse8_cec in spec.modules"
     (tmp_path / "module/pulse8_cec").mkdir(parents=True)
@@ -305,15 +305,29 @@ async def test_a_driver_that_does_not_bind_within_five_seconds_is_said_and_the_l
     assert bench.states == [("ttyACM0", "Attached")]
 
 
+async def test_a_hang_up_before_the_driver_binds_is_no_refusal(bench: Bench) -> None:
+    bench.discipline.binds = False
+    bench.attachments.want([ANY])
+    bench.plug(cec_adapter("1-4"))
+    await seconds(2)
+    bench.discipline.hang_up("ttyACM0")
+    await seconds(0.5)
+    assert bench.states == [("ttyACM0", "Missing")]
+    assert bench.message == "the line hung up"
+    bench.discipline.binds = True
+    await seconds(2)
+    assert bench.states == [("ttyACM0", "Attached")]
+
+
 async def test_two_adapters_are_held_side_by_side_and_one_unplug_leaves_the_other(bench: Bench) -> None:
     bench.attachments.want([ANY])
     first, second = cec_adapter("1-3"), cec_adapter("1-4", tty="ttyACM1")
     bench.plug(first, second)
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == [("ttyACM0", "Attached"), ("ttyACM1", "Attached")]
     bench.discipline.hang_up("ttyACM0")
     bench.plug(second)
-    await anyio.sleep(1)
+    await seconds(1)
     assert bench.states == [("ttyACM1", "Attached")]
     assert len(bench.discipline.tries) == 2
 
@@ -321,7 +335,7 @@ async def test_two_adapters_are_held_side_by_side_and_one_unplug_leaves_the_othe
 async def test_an_idle_machine_is_left_alone(bench: Bench) -> None:
     bench.attachments.want([ANY])
     bench.plug(cec_adapter("1-4"))
-    await anyio.sleep(2)
+    await seconds(2)
     changes = bench.changes
     await anyio.sleep(3600)
     assert (bench.changes, len(bench.discipline.tries)) == (changes, 1)
@@ -335,5 +349,5 @@ async def test_rainshadow_is_held_with_its_own_protocol(bench: Bench) -> None:
     )
     bench.attachments.want([RAINSHADOW])
     bench.plug((device, line, data))
-    await anyio.sleep(1)
+    await seconds(1)
     assert [protocol for _, _, protocol in bench.discipline.tries] == [SerioProtocol.RAINSHADOW_CEC]
