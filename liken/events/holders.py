@@ -5,6 +5,7 @@ first device met twice. What leaves while it is followed is left out: its own ev
 """
 
 import posixpath
+import re
 from collections import deque
 from typing import Final
 
@@ -13,12 +14,26 @@ from liken.events.tree import Tree
 from liken.model.hardware import Holder
 
 _CLASS: Final = b"/class/block/"
+_HIDDEN: Final = re.compile(rb"nvme([0-9]+)c[0-9]+n([0-9]+)")
 
 
 def holders(tree: Tree, place: bytes) -> tuple[Holder, ...]:
     """Every block device on top of the one at `place`, transitively, nearest first."""
+    return _followed(tree, _held(tree, place))
+
+
+def multipath_head(tree: Tree, hidden: bytes) -> tuple[Holder, ...]:
+    """The disk that an NVMe path such as `nvme0c1n1` is a hidden part of, and what is stacked on it; else nothing.
+
+    The kernel makes `nvme0n1` below `/devices/virtual`, with no link from the controller to it.
+    """
+    parts = _HIDDEN.fullmatch(hidden)
+    return _followed(tree, [b"nvme%sn%s" % parts.groups()]) if parts is not None else ()
+
+
+def _followed(tree: Tree, names: list[bytes]) -> tuple[Holder, ...]:
     found: dict[bytes, Holder] = {}
-    waiting = deque(_held(tree, place))
+    waiting = deque(names)
     while waiting:
         name = waiting.popleft()
         if name in found:

@@ -15,7 +15,8 @@ from liken.state.graph import owner_key
 
 _PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _USB: Final = re.compile(r"[0-9]+-[0-9.]+(:[0-9]+\.[0-9]+)?|usb[0-9]+")
-_STACKED: Final = re.compile(r"/devices/virtual/block/(?!loop|ram|zram|nbd)[^/]+")
+_STACKED: Final = re.compile(r"/devices/virtual/(block/(?!loop|ram|zram|nbd)[^/]+|nvme-subsystem/)")
+_STORAGE: Final = frozenset({"block", "nvme"})
 _REMEMBERED: Final = 4096
 
 
@@ -53,7 +54,7 @@ class Places:
                 self._keys[facts.path] = key
         if facts.problem is None:
             self._below[key] = reading.below
-            (self._block.add if any(node.kind == "block" for node in facts.nodes) else self._block.discard)(key)
+            (self._block.add if any(node.kind in _STORAGE for node in facts.nodes) else self._block.discard)(key)
 
     def drop(self, key: DeviceKey) -> None:
         """Forget an entry that is gone."""

@@ -9,11 +9,11 @@ old and one half of the new. Calls block: run them in a thread.
 import os
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from liken.events.holders import holders
+from liken.events.holders import holders, multipath_head
 from liken.events.numbers import dev_number, numbers, properties
 from liken.events.system import system_facts
 from liken.events.tree import Listing, Tree, gone
@@ -23,6 +23,7 @@ from liken.model.hardware import (
     DeviceFacts,
     DeviceKey,
     DevPath,
+    Holder,
     NodeFact,
     Problem,
     Reason,
@@ -51,6 +52,7 @@ FILES_READ: Final = frozenset(
 )
 """Every file of sysfs that liken reads, by its own name: a recording needs no other."""
 
+_CONTROL: Final = frozenset({"nvme", "nvme-generic"})
 _STOP: Final = frozenset({b"pci", b"usb", b"bluetooth"})
 _BUSES: Final = {b"pci": Bus.PCI, b"usb": Bus.USB}
 _NO_NODES: Final = frozenset({b"power", b"msi_irqs", b"statistics", b"queues"})
@@ -226,6 +228,7 @@ class Sysfs:
         """Nodes of a device's own subtree, the PCI and USB devices where the walk stopped, and whether it met a HCI."""
         nodes: list[NodeFact] = []
         below: list[DeviceKey] = []
+        heads: list[Holder] = []
         hci = False
         waiting = [top + b"/" + name for name in descend(listing)]
         while waiting:
@@ -246,7 +249,11 @@ class Sysfs:
                 node = self._node(place, kind, listing)
                 if node is not None:
                     nodes.append(node)
+            elif kind == b"block":
+                heads += multipath_head(self.tree, posixpath.basename(place))
             waiting += [place + b"/" + name for name in descend(listing)]
+        if heads:
+            nodes = [replace(node, holders=tuple(heads)) if node.kind in _CONTROL else node for node in nodes]
         nodes.sort(key=lambda node: node.path)
         return tuple(nodes), tuple(sorted(below)), hci
 

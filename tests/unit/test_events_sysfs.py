@@ -292,6 +292,28 @@ def test_holders_are_followed_to_the_end_with_their_partitions_and_a_ring_ends(t
     )
 
 
+def test_the_control_node_of_a_multipath_disk_names_the_disk_and_what_is_on_it(tmp_path: pathlib.Path) -> None:
+    top = "/devices/pci0000:00/0000:01:00.0"
+    nvme = (
+        f"P: {top}\nE: SUBSYSTEM=pci\nE: DRIVER=nvme\nA: vendor=0x144d\\n\n"
+        f"P: {top}/nvme/nvme0\nN: nvme0\nE: SUBSYSTEM=nvme\nE: MAJOR=241\nE: MINOR=0\n\n"
+        f"P: {top}/nvme/nvme0/nvme0c1n1\nE: SUBSYSTEM=block\nE: DEVTYPE=disk\n\n"
+        "P: /devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1\nN: nvme0n1\nE: SUBSYSTEM=block\n"
+        "E: MAJOR=259\nE: MINOR=0\n\n"
+        "P: /devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/nvme0n1p1\nN: nvme0n1p1\nE: SUBSYSTEM=block\n"
+        "E: MAJOR=259\nE: MINOR=1\nA: partition=1\\n\n"
+    )
+    sysfs, _ = machine(tmp_path, nvme)
+    facts = sysfs.device(pci("0000:01:00.0"))
+    assert facts is not None
+    [node] = facts.nodes
+    assert node.name == "nvme0"
+    assert node.holders == (
+        Holder(name="nvme0n1", number=DevNumber(259, 0)),
+        Holder(name="nvme0n1p1", number=DevNumber(259, 1)),
+    )
+
+
 def test_one_usb_device_costs_few_files(tmp_path: pathlib.Path) -> None:
     sysfs, tree = machine(tmp_path, (RECORDINGS / "usb-audio.umockdev").read_text())
     tree.opened.clear()
