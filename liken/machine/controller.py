@@ -258,7 +258,7 @@ class MachineController:
         if there != self._there:
             self._there = there
             self._attachments.retry()
-        removed = staged_removals(spec.modules, self.status or stored, self._boot_id, seen)
+        removed = staged_removals(spec.modules, self.status or stored, self._boot_id, seen, self._modules.tried.applied)
         modules = reports(spec, catalog, seen, self._modules.tried, removed)
         return Findings(
             generation=int((item or {}).get("metadata", {}).get("generation", 0)),

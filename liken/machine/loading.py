@@ -46,6 +46,7 @@ class Modules:
         self._also: frozenset[str] = frozenset()
         self._failed: dict[str, Attempt] = {}
         self._applied: dict[str, Mapping[str, str]] = {}
+        self._loading: frozenset[str] = frozenset()
         self._stamp: tuple[object, ...] = ()
         self._wake = anyio.Event()
         self._looking = anyio.Lock()
@@ -87,7 +88,7 @@ class Modules:
         """See which modules the kernel has now."""
         async with self._looking:  # an older look must not be the last word
             spec = self._spec
-            names = frozenset(map(canonical, spec.modules)) | self._also
+            names = frozenset(map(canonical, spec.modules)) | self._also | self._applied.keys() | self._loading
             wanted = {
                 name: spec.parameters.get(name, {}).keys() | self._applied.get(name, {}).keys()
                 for name in sorted(names)
@@ -100,8 +101,10 @@ class Modules:
     async def _load(self, name: str, spec: MachineSpec) -> None:
         key, parameters = canonical(name), spec.parameters.get(canonical(name), {})
         began = anyio.current_time()
+        self._loading = frozenset({key})  # looked at even if nobody wants it any more when the load ends
         outcome = await self._loader.load(name, parameters)
         await self.look()
+        self._loading = frozenset()
         took_ms = round((anyio.current_time() - began) * 1000)
         if key in self.seen:
             self._failed.pop(key, None)

@@ -196,15 +196,17 @@ def _size(made: object) -> int:
 
 
 def staged_removals(
-    declared: Iterable[str], stored: Json | None, boot_id: str, loaded: Iterable[str]
+    declared: Iterable[str], stored: Json | None, boot_id: str, loaded: Iterable[str], applied: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Modules that the stored status of this boot has as loaded, that nobody declares any more, and that still are."""
-    if not isinstance(stored, dict) or stored.get("bootID") != boot_id:
-        return ()
+    """Modules that nobody declares any more and that are still loaded.
+
+    Those that the stored status of this boot has as loaded, and `applied`, which this daemon loaded itself.
+    """
     there = frozenset(loaded) - {canonical(name) for name in declared}
-    return tuple(
-        name for name, state in listed(stored) if state == ModuleState.LOADED.value and canonical(name) in there
-    )
+    same_boot = isinstance(stored, dict) and stored.get("bootID") == boot_id
+    known = [name for name, state in listed(stored) if state == ModuleState.LOADED.value] if same_boot else []
+    named = {canonical(name): name for name in (*applied, *known) if canonical(name) in there}
+    return tuple(named.values())
 
 
 def listed(stored: Json | None) -> tuple[tuple[str, object], ...]:

@@ -212,6 +212,16 @@ async def test_a_removed_module_is_staged_until_the_next_boot(bench: Bench) -> N
     assert bench.loader.names == ["i915", "uhid"]
 
 
+async def test_a_module_removed_while_it_loads_is_staged_too(bench: Bench) -> None:
+    bench.loader.takes_s = 30
+    bench.server.declare(modules=["i915"])
+    await seconds(1)
+    bench.server.declare(modules=[])
+    await anyio.sleep(60)
+    assert bench.states() == {"i915": "Loaded"}
+    assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
+
+
 async def test_a_changed_parameter_waits_for_a_reboot(bench: Bench) -> None:
     bench.server.declare(modules=["i915"], moduleParameters={"i915.enable_guc": "2"})
     await seconds(1)

@@ -153,6 +153,10 @@ class TestStaged:
     def test_what_this_boot_loaded_and_nobody_declares_stays_loaded(self) -> None:
         assert staged_removals((), STORED, "b", {"snd_hda_intel"}) == ("snd-hda-intel",)
 
+    def test_what_this_daemon_loaded_is_staged_without_a_stored_status_and_keeps_the_stored_spelling(self) -> None:
+        assert staged_removals((), None, "b", {"uhid"}, {"uhid", "i915"}) == ("uhid",)
+        assert staged_removals((), STORED, "b", {"snd_hda_intel"}, {"snd_hda_intel"}) == ("snd-hda-intel",)
+
     def test_what_is_declared_unloaded_or_of_another_boot_is_not_staged(self) -> None:
         assert staged_removals(("snd_hda_intel",), STORED, "b", {"snd_hda_intel"}) == ()
         assert staged_removals((), STORED, "b", ()) == ()
