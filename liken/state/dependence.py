@@ -15,13 +15,13 @@ def dependence(nodes: tuple[NodeFact, ...], system: SystemFacts) -> str | None:
     for node in nodes:
         if node.kind == "tty" and node.name.rsplit("/", 1)[-1] in system.consoles:
             return f"{shown(node.name)} is an active kernel console"
-        if node.kind == "block":
+        if node.kind == "block" or node.holders:  # an NVMe controller holds the disk of its paths
             layers = ((node.name, node.number), *((holder.name, holder.number) for holder in node.holders))
             for depth, (name, number) in enumerate(layers, 1):
                 use = _use(name, number, system)
                 if use:
                     return f"{' -> '.join(shown(layer) for layer, _ in layers[:depth])} {use}"
-            if node.holders and held is None:
+            if node.kind == "block" and node.holders and held is None:
                 held = f"{shown(node.name)} is held by {', '.join(shown(holder.name) for holder in node.holders)}"
     return held
 

@@ -5,6 +5,7 @@ place of each vendor is indexed (two small arrays a file), and a model is search
 come from the distribution and may be missing, old or damaged: whatever cannot be read is simply not listed.
 """
 
+import mmap
 import re
 from array import array
 from bisect import bisect_left
@@ -24,13 +25,16 @@ _ID: Final = re.compile(r"[0-9a-f]{4}")
 class IdsFile:
     """One file: vendors at the start of a line, models below their vendor behind one tab."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
         """Index the vendors; the sections behind them (classes, HID usages) are left out."""
         section = _SECTION.search(data)
-        self._data = data[: section.start()] if section else data
-        found = sorted((int(match[1], 16), match.start()) for match in _VENDOR.finditer(self._data))
+        self._data = data
+        self._end = section.start() if section else len(data)
+        found = sorted((int(match[1], 16), match.start()) for match in _VENDOR.finditer(data, 0, self._end))
         self._vendors = array("H", (vendor for vendor, _ in found))
         self._places = array("L", (place for _, place in found))
+        if isinstance(data, mmap.mmap):
+            data.madvise(mmap.MADV_DONTNEED)  # indexing touched every page; a look-up touches one or two
 
     def vendor(self, vendor: str) -> str | None:
         """Name of a vendor, by four lower-case hex digits."""
@@ -42,8 +46,8 @@ class IdsFile:
         place = self._place(vendor)
         if place is None or not _ID.fullmatch(model):
             return None
-        match = _VENDOR.search(self._data, place + 1)
-        found = self._data.find(f"\n\t{model}  ".encode(), place, match.start() if match else len(self._data))
+        match = _VENDOR.search(self._data, place + 1, self._end)
+        found = self._data.find(f"\n\t{model}  ".encode(), place, match.start() if match else self._end)
         return None if found < 0 else self._line(found + 8)
 
     def _place(self, vendor: str) -> int | None:
@@ -54,14 +58,14 @@ class IdsFile:
         return self._places[index] if index < len(self._vendors) and self._vendors[index] == number else None
 
     def _line(self, start: int) -> str | None:
-        end = self._data.find(b"\n", start)
-        return text(self._data[start : end if end >= 0 else len(self._data)])
+        end = self._data.find(b"\n", start, self._end)
+        return text(self._data[start : end if end >= 0 else self._end])
 
 
 class IdsFiles:
     """Both files, as the `HardwareNames` that titles are made with."""
 
-    def __init__(self, pci: bytes = b"", usb: bytes = b"") -> None:
+    def __init__(self, pci: bytes | mmap.mmap = b"", usb: bytes | mmap.mmap = b"") -> None:
         """Take the files' bytes; empty: nothing is listed."""
         self._pci = IdsFile(pci)
         self._usb = IdsFile(usb)
@@ -89,10 +93,12 @@ class IdsFiles:
         return self._usb.model(vendor, product)
 
 
-def _first(folders: tuple[Path, ...], name: str) -> bytes:
+def _first(folders: tuple[Path, ...], name: str) -> bytes | mmap.mmap:
+    """The file mapped, so that its pages belong to the file cache and not to the daemon; empty when there is none."""
     for folder in folders:
         try:
-            return (folder / name).read_bytes()
-        except OSError:
+            with (folder / name).open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):  # ValueError: an empty file
             continue
     return b""

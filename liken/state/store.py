@@ -25,7 +25,7 @@ from liken.state.view import gone_but_held
 DEPARTED_LIMIT: Final = 256
 """How many devices that are gone are remembered, so that a claim on one can be told what happened to it."""
 
-_USED_KINDS: Final = frozenset({"block", "tty"})
+_USED_KINDS: Final = frozenset({"block", "nvme", "tty"})
 
 
 class Store:

@@ -211,6 +211,19 @@ def test_a_disk_the_machine_runs_from_is_withheld_with_the_whole_chain(system: S
     assert verdicts["0000:02:00.0"].detail == words
 
 
+def test_a_controller_whose_multipath_disk_is_mounted_is_withheld_and_one_whose_disk_is_idle_is_not() -> None:
+    def controller(address: str, head: str, number: str) -> DeviceFacts:
+        return pci(address, "nvme", [node(head.removesuffix("n1"), "nvme", "241:0", [(head, number)])])
+
+    offers, verdicts = judged(
+        controller("0000:02:00.0", "nvme0n1", "259:0"),
+        controller("0000:03:00.0", "nvme1n1", "259:1"),
+        system=SystemFacts(mounts={DevNumber(259, 0): "/"}),
+    )
+    assert list(offers) == ["pci-0000-03-00-0"]
+    assert verdicts["0000:02:00.0"].detail == "nvme0 -> nvme0n1 is mounted on /"
+
+
 def test_a_console_takes_the_usb_node_from_its_siblings() -> None:
     offers, verdicts = judged(
         usb_device("1-2"),
