@@ -69,7 +69,7 @@ class Places:
         """The entries an event at `path` is about; empty: none that liken knows or cares for.
 
         The nearest known entry at or above it, and every part beyond that whose name is one a bus gives. What is
-        stacked on block devices (device mapper, md) has no device above it: then all with a block device are meant.
+        stacked on block devices (device mapper, md, NVMe multipath) has no device above it: all with storage are meant.
         """
         known = self._answers.get(path)
         if known is None:
