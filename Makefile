@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+unexport PYTHONDONTWRITEBYTECODE  # else every short process compiles everything again
 
 .PHONY: setup demo test test-real test-all check bench proto image docs
 setup: $(STAMP)
