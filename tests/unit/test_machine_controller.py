@@ -162,6 +162,7 @@ async def test_another_list_and_another_tree_end_the_back_off_at_once(bench: Ben
     bench.server.declare(modules=["i915", "uhid"])
     await seconds(0.5)
     assert bench.loader.names[tries:] == ["i915", "uhid"]
+    await anyio.sleep(2000)
     bench.loader.refusals.clear()
     bench.install("i915", "uhid", "new")
     await anyio.sleep(61)
@@ -414,6 +415,17 @@ async def test_a_serial_attachment_is_reported_with_its_modules_and_never_makes_
         "SerioAttached",
     ]
     assert bench.metric("liken_serio_attachments", state="Attached") == 1
+
+
+async def test_a_loaded_module_lets_a_refused_line_be_tried_at_once(bench: Bench) -> None:
+    bench.discipline.refusals["ttyACM0"] = "the kernel has no serio line discipline"
+    bench.server.declare(serio=[PULSE8])
+    bench.store.replace(cec_adapter("1-4"))
+    await anyio.sleep(2000)
+    bench.discipline.refusals.clear()
+    bench.server.declare(modules=["serport"], serio=[PULSE8])
+    await seconds(1)
+    assert bench.conditions()["SerioAttached"] == ("True", "Attached")
 
 
 async def test_the_lines_to_hold_are_in_force_before_the_controller_counts_as_started(tmp_path: Path) -> None:

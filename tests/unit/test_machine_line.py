@@ -84,6 +84,7 @@ async def test_no_other_signal_reaches_the_thread(terminal: tuple[int, Path]) ->
         async with SerialLine(as_it_is).hold(path, PULSE8) as hold:
             (thread,) = (found for found in threading.enumerate() if found.name.startswith("liken-serio"))
             assert thread.ident is not None
+            await anyio.sleep(0.2)  # it is in the read now
             signal.pthread_kill(thread.ident, signal.SIGUSR1)
             with anyio.move_on_after(0.2) as waiting:
                 await hold.ended()
