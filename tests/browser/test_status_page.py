@@ -40,7 +40,7 @@ def outlook() -> Outlook:
                 namespace="home",
                 name="zigbee",
                 uid="u1",
-                since=1.0,
+                since=1_796_100_000.0,
                 devices=(ClaimedDevice(name=STICK_NAME, nodes=("/dev/ttyUSB0",), health="Healthy"),),
             ),
         ),
