@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ class Node:
     def stick(self, port: str, tty: int, serial: str = "0001") -> Stick:
         """An adapter that is new to the bus."""
         self.devnum += 1
-        return Stick(port=port, serial=serial, devnum=self.devnum, tty=tty)
+        return Stick(port=port, serial=serial, devnum=self.devnum, tty=tty, prefix=self.world.prefix)
 
     def offered(self) -> set[str]:
         """Names of the devices in the slices."""
@@ -61,6 +62,21 @@ class Node:
     def gone(self, *pods: str, namespace: str = "default") -> None:
         """Delete pods and wait until they are gone."""
         self.cluster.kubectl("delete", "pod", "-n", namespace, "--ignore-not-found", "--timeout=60s", *pods)
+
+    def restart_container(self, pod: str) -> None:
+        """Kill a pod's container, and wait until the kubelet makes it anew."""
+
+        def status() -> dict[str, Any]:
+            found: dict[str, Any] = self.cluster.get("pod", pod)["status"]["containerStatuses"][0]
+            return found
+
+        before = status()["containerID"]
+        self.cluster.ctr("tasks", "kill", "-s", "SIGKILL", before.removeprefix("containerd://"))
+        self.cluster.until(
+            lambda: status()["containerID"] != before or status()["state"].get("waiting"),
+            "the container is made anew",
+            40,
+        )
 
     def exec(self, pod: str, *command: str, namespace: str = "default") -> str:
         """What a command in a pod prints."""
@@ -102,7 +118,8 @@ def oldest_assets() -> pathlib.Path:
     return folder
 
 
-def _node(assets: pathlib.Path) -> Iterator[Node]:
+def started_node(assets: pathlib.Path) -> Iterator[Node]:
+    """A cluster with its hardware and the daemon; the private network is entered until it is closed."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="lk", dir="/tmp"))
     world = World(sys=root / "sys")
     with private_network(), Cluster(root, assets) as cluster:
@@ -126,7 +143,7 @@ def _node(assets: pathlib.Path) -> Iterator[Node]:
 @pytest.fixture(scope="session")
 def newest(assets: pathlib.Path) -> Iterator[Node]:
     """The newest minor's cluster, for the whole session."""
-    yield from _node(assets)
+    yield from started_node(assets)
 
 
 @pytest.fixture

@@ -34,8 +34,10 @@ class Installation:
             self._node.cluster.apply(json.dumps(each))
 
     def delete(self) -> None:
-        """Delete them, and wait."""
+        """Delete them, and wait; the definition of Machine stays for the other tests of the session."""
         for each in reversed(list(self.objects())):
+            if each["kind"] == "CustomResourceDefinition":
+                continue
             stdin = json.dumps(each)
             self._node.cluster.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-f", "-", stdin=stdin)
 

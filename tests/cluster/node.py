@@ -79,9 +79,10 @@ class Cluster(ControlPlane):
             (self.run / folder).mkdir(parents=True, exist_ok=True)
         network = {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "liken-test-net"}]}
         (self.run / "cni" / "10-test.conflist").write_text(json.dumps(network))
-        plugin = self.run / "cni" / "liken-test-net"
-        plugin.write_text(f"#!/bin/sh\nexec {sys.executable} {POD_NETWORK}\n")
-        plugin.chmod(0o755)
+        for name in ("liken-test-net", "loopback"):
+            plugin = self.run / "cni" / name
+            plugin.write_text(f"#!/bin/sh\nexec {sys.executable} {POD_NETWORK}\n")
+            plugin.chmod(0o755)
         (self.run / "containerd.toml").write_text(CONTAINERD.format(run=self.run))
         os.environ["PATH"] = f"{self.assets}:{os.environ['PATH']}"  # containerd finds its shim and runc there
         self.spawn("containerd", "--config", str(self.run / "containerd.toml"))

@@ -1,6 +1,7 @@
 """The test node's CNI plugin: a pod gets an address on a bridge of the private network, and nothing beyond it.
 
-Called by the runtime with `CNI_COMMAND`, the pod's namespace in `CNI_NETNS`; answers with JSON on standard output.
+Called by the runtime with `CNI_COMMAND`, the pod's namespace in `CNI_NETNS`; answers with JSON on standard output. It
+is called once more under the name `loopback`, as the runtime wants a plugin of that name.
 """
 
 import json
@@ -30,7 +31,6 @@ def add(container: str, namespace: pathlib.Path, interface: str) -> dict[str, ob
     ip("link", "add", outside, "type", "veth", "peer", "name", interface, "netns", namespace.name)
     ip("link", "set", outside, "master", BRIDGE, "up")
     for inside in (
-        ("link", "set", "lo", "up"),
         ("addr", "add", f"{address}/16", "dev", interface),
         ("link", "set", interface, "up"),
         ("route", "add", "default", "via", POD_GATEWAY),
@@ -45,7 +45,11 @@ def add(container: str, namespace: pathlib.Path, interface: str) -> dict[str, ob
 
 def main() -> None:
     """Do what the runtime asks."""
+    kind = json.load(sys.stdin).get("type")
     match os.environ["CNI_COMMAND"]:
+        case "ADD" if kind == "loopback":
+            ip("-n", pathlib.Path(os.environ["CNI_NETNS"]).name, "link", "set", "lo", "up")
+            json.dump({"cniVersion": "1.0.0", "interfaces": [], "ips": []}, sys.stdout)
         case "ADD":
             environment = os.environ
             container, interface = environment["CNI_CONTAINERID"], environment["CNI_IFNAME"]

@@ -56,16 +56,18 @@ def opened(installation: Installation, node: str) -> str:
 
 
 def test_minimal_publishes_and_prepares_and_may_do_nothing_else(node: Node, images: str) -> None:
+    node.liken.stop()
+    node.cluster.kubectl("delete", "machines", "--all")
     with installed(node, "overlays/minimal", images) as installation:
         node.cluster.until(lambda: GPU in node.offered(), "the GPU is published")
         node.cluster.apply(claim("first", "gpu-render"))
         node.cluster.apply(pod("first", claim="first"))
         node.running("first", limit_s=100)
-        assert node.exec("first", "ls", "/dev/liken-test-dri").split() == ["renderD128"]
+        assert node.exec("first", "ls", node.world.dri).split() == ["renderD128"]
         assert capabilities(installation) == 0
         assert "Read-only file system" in installation.shell("touch /x")
-        assert "Read-only file system" in installation.shell("echo > /sys/bus/usb/drivers_probe")
-        assert "Operation not permitted" in opened(installation, "/host/dev/liken-test-dri/card0")
+        assert "Read-only file system" in installation.shell("touch /sys/x")
+        assert "Operation not permitted" in opened(installation, f"/host{node.world.dri}/card0")
         assert not node.cluster.get("machines")["items"]
         node.gone("first")
         node.cluster.kubectl("delete", "resourceclaim", "first")
@@ -77,7 +79,7 @@ def test_modules_adds_the_machine_and_the_right_to_load_a_module(node: Node, ima
         assert "unclaimed" in machine["hardware"]
         assert capabilities(installation) == SYS_MODULE
         assert "Read-only file system" in installation.shell("touch /lib/modules/x")
-        assert "Operation not permitted" in opened(installation, "/host/dev/liken-test-dri/card0")
+        assert "Operation not permitted" in opened(installation, f"/host{node.world.dri}/card0")
 
 
 def test_serio_may_open_a_tty(node: Node, images: str) -> None:
@@ -85,7 +87,7 @@ def test_serio_may_open_a_tty(node: Node, images: str) -> None:
         assert capabilities(installation) & (1 << 21)  # CAP_SYS_ADMIN, for the line discipline
         assert "Read-only file system" in installation.shell("touch /x")
         # The node has no driver behind it, so it is the kernel and not the device cgroup that refuses.
-        assert "No such device" in opened(installation, "/dev/liken-test-dri/card0")
+        assert "No such device" in opened(installation, f"{node.world.dri}/card0")
 
 
 def token_of(installation: Installation) -> str:

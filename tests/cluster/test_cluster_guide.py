@@ -36,11 +36,16 @@ def test_the_slice_shows_what_the_guide_shows(node: Node) -> None:
     assert item["metadata"]["ownerReferences"][0]["kind"] == "Node"
 
 
+def test_the_machine_reports_the_hardware_it_cannot_drive(node: Node) -> None:
+    command = ("get", "machine", "node-1", "-o", "jsonpath={.status.hardware.unclaimed}")
+    assert isinstance(json.loads(node.cluster.until(lambda: node.cluster.kubectl(*command), "it reports")), list)
+
+
 def test_a_deployment_that_recreates_gets_the_render_node_and_nothing_else_of_the_card(node: Node) -> None:
     node.cluster.apply(TRANSCODER_GPU)
     node.cluster.apply(deployment("transcoder", "media", pod_spec(claim="transcoder-gpu", entry="gpu")))
     node.cluster.kubectl("-n", "media", "rollout", "status", "deployment/transcoder", "--timeout=60s")
-    shown = node.cluster.kubectl("exec", "-n", "media", "deploy/transcoder", "--", "ls", "/dev/liken-test-dri")
+    shown = node.cluster.kubectl("exec", "-n", "media", "deploy/transcoder", "--", "ls", node.world.dri)
     assert shown.split() == ["renderD128"]
     node.cluster.kubectl("-n", "media", "set", "env", "deployment/transcoder", "A=B")
     node.cluster.kubectl("-n", "media", "rollout", "status", "deployment/transcoder", "--timeout=60s")
@@ -58,7 +63,7 @@ def test_two_requests_of_one_card_are_paired_by(node: Node, attribute: str) -> N
     node.cluster.apply(json.dumps(body))
     node.cluster.apply(pod("pair", claim="pair"))
     node.running("pair")
-    assert sorted(node.exec("pair", "ls", "/dev/liken-test-dri").split()) == ["card0", "renderD128"]
+    assert sorted(node.exec("pair", "ls", node.world.dri).split()) == ["card0", "renderD128"]
     assert sorted(allocated(node, "pair")) == [GPU, f"{GPU}-display"]
     node.gone("pair")
     node.cluster.kubectl("delete", "resourceclaim", "pair")
@@ -68,7 +73,7 @@ def test_a_player_gets_both_halves_and_a_second_display_claim_waits_until_the_fi
     node.cluster.apply(PLAYER_GPU)
     node.cluster.apply(pod("player", "media", claim="player-gpu"))
     node.running("player", "media")
-    assert sorted(node.exec("player", "ls", "/dev/liken-test-dri", namespace="media").split()) == [
+    assert sorted(node.exec("player", "ls", node.world.dri, namespace="media").split()) == [
         "card0",
         "renderD128",
     ]
@@ -88,7 +93,7 @@ def test_two_claims_on_a_render_node_run_together(node: Node) -> None:
         node.cluster.apply(pod(name, claim=name))
     for name in ("one", "two"):
         node.running(name)
-        assert node.exec(name, "ls", "/dev/liken-test-dri").split() == ["renderD128"]
+        assert node.exec(name, "ls", node.world.dri).split() == ["renderD128"]
         assert allocated(node, name) == [GPU]
     node.gone("one", "two")
     node.cluster.kubectl("delete", "resourceclaim", "one", "two")
@@ -100,7 +105,7 @@ def test_one_claim_named_by_two_pods_serves_both(node: Node) -> None:
         node.cluster.apply(pod(name, claim="both"))
     for name in ("left", "right"):
         node.running(name)
-        assert node.exec(name, "ls", "/dev/liken-test-dri").split() == ["card0"]
+        assert node.exec(name, "ls", node.world.dri).split() == ["card0"]
     node.gone("left", "right")
     node.cluster.kubectl("delete", "resourceclaim", "both")
 
@@ -137,7 +142,7 @@ def test_a_container_may_open_its_own_node_and_no_other(node: Node) -> None:
     node.cluster.apply(claim("own", "gpu-render"))
     node.cluster.apply(pod("own", claim="own"))
     node.running("own")
-    stat = node.exec("own", "stat", "-c", "%t:%T", "/dev/liken-test-dri/renderD128").strip()
+    stat = node.exec("own", "stat", "-c", "%t:%T", f"{node.world.dri}/renderD128").strip()
     major, minor = (int(part, 16) for part in stat.split(":"))
     nodes = (("/dev/x", minor + 1), ("/dev/y", minor))
     tries = [f"mknod {path} c {major} {number}; dd if={path} of=/dev/null count=0" for path, number in nodes]

@@ -49,31 +49,15 @@ def host_numbers(path: str) -> str:
     return f"{os.major(found):x}:{os.minor(found):x}"
 
 
-def restart_container(node: Node, name: str) -> None:
-    before = node.cluster.get("pod", name)["status"]["containerStatuses"][0]
-    container = before["containerID"].removeprefix("containerd://")
-    node.cluster.ctr("tasks", "kill", "-s", "SIGKILL", container)
-    node.cluster.until(
-        lambda: (
-            node.cluster.get("pod", name)["status"]["containerStatuses"][0]["containerID"] != before["containerID"]
-            or node.cluster.get("pod", name)["status"]["containerStatuses"][0]["state"].get("waiting")
-        ),
-        "the container is made anew",
-        40,
-    )
-
-
 def test_a_container_restart_after_a_replug_receives_the_new_node(node: Node) -> None:
     stick = plugged(node, "1-6", 40)
     started(node, "replug")
     assert numbers(node, "replug", stick.node) == host_numbers(stick.node)
     moved = replugged(node, stick, 41)
-    restart_container(node, "replug")
-    node.cluster.until(
-        lambda: f"liken-test-ttyUSB{moved.tty}" in node.exec("replug", "ls", "/dev"), "the new node is there", 40
-    )
+    node.restart_container("replug")
+    node.cluster.until(lambda: moved.node[5:] in node.exec("replug", "ls", "/dev"), "the new node is there", 40)
     assert numbers(node, "replug", moved.node) == host_numbers(moved.node)
-    assert f"liken-test-ttyUSB{stick.tty}" not in node.exec("replug", "ls", "/dev")
+    assert stick.node[5:] not in node.exec("replug", "ls", "/dev")
     ended(node, "replug")
     node.world.unplug(moved)
 
@@ -84,7 +68,7 @@ def test_a_replug_under_the_same_path_still_gives_the_new_numbers(node: Node) ->
     old = numbers(node, "samepath", stick.node)
     again = replugged(node, stick, 42)
     assert host_numbers(again.node) != old
-    restart_container(node, "samepath")
+    node.restart_container("samepath")
     node.cluster.until(lambda: numbers(node, "samepath", again.node) == host_numbers(again.node), "new numbers", 40)
     ended(node, "samepath")
     node.world.unplug(again)
@@ -97,10 +81,10 @@ def test_a_container_that_starts_after_the_unplug_fails_with_the_devices_name_an
     started(node, "unplugged")
     node.world.unplug(stick)
     node.cluster.until(lambda: stick.name not in node.offered(), "it left the slice")
-    restart_container(node, "unplugged")
+    node.restart_container("unplugged")
     node.cluster.until(lambda: f"/dev/liken-gone-{stick.name}" in node.events("unplugged"), "the device is named", 60)
     again = plugged(node, "1-6", 44)
-    node.cluster.until(lambda: "liken-test-ttyUSB44" in node.exec("unplugged", "ls", "/dev"), "it runs again", 90)
+    node.cluster.until(lambda: again.node[5:] in node.exec("unplugged", "ls", "/dev"), "it runs again", 90)
     ended(node, "unplugged")
     node.world.unplug(again)
 
@@ -242,9 +226,7 @@ def test_after_a_reboot_a_claim_gets_the_live_nodes(node: Node) -> None:
     node.world.plug(moved)
     node.liken.start(registered=False)
     node.cluster.start_kubelet()
-    node.cluster.until(
-        lambda: "liken-test-ttyUSB61" in node.exec("reboot", "ls", "/dev"), "the live node is there", 120
-    )
+    node.cluster.until(lambda: moved.node[5:] in node.exec("reboot", "ls", "/dev"), "the live node is there", 120)
     assert numbers(node, "reboot", moved.node) == host_numbers(moved.node)
     ended(node, "reboot")
     node.world.unplug(moved)

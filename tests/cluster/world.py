@@ -6,6 +6,7 @@ are sent through netlink to the kernel, which broadcasts them in this network na
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -18,7 +19,7 @@ MAJOR = 240  # for local use
 GPU = "devices/pci0000:00/0000:00:02.0"
 SOUND = "devices/pci0000:00/0000:00:1f.3"
 USB = "devices/pci0000:00/0000:00:14.0/usb1"
-PREFIX = "liken-test"
+WORLDS = itertools.count(os.getpid() * 4 % 800 + 100)  # two sessions on one machine meet neither nodes nor buses
 NETLINK_KOBJECT_UEVENT = 15
 
 
@@ -30,6 +31,7 @@ class Stick:
     serial: str
     devnum: int
     tty: int
+    prefix: str
 
     @property
     def name(self) -> str:
@@ -39,7 +41,7 @@ class Stick:
     @property
     def node(self) -> str:
         """Its tty."""
-        return f"/dev/{PREFIX}-ttyUSB{self.tty}"
+        return f"/dev/{self.prefix}-ttyUSB{self.tty}"
 
 
 @dataclass
@@ -51,16 +53,27 @@ class World:
     made: list[pathlib.Path] = field(default_factory=list)
     minors: int = 100
     plugged: list[Stick] = field(default_factory=list)
+    bus: int = field(default_factory=lambda: next(WORLDS))
+
+    @property
+    def prefix(self) -> str:
+        """Begins the name of every node of this world."""
+        return f"liken-test-{self.bus}"
+
+    @property
+    def dri(self) -> str:
+        """The folder of the GPU's nodes."""
+        return f"/dev/{self.prefix}-dri"
 
     def build(self) -> None:
         """The guide's machine with its sound card, and no adapter plugged in yet."""
         self._pci(GPU, "8086", "46d2", "030000", "i915")
-        self.child(f"{GPU}/drm/card0", "drm", f"{PREFIX}-dri/card0")
-        self.child(f"{GPU}/drm/renderD128", "drm", f"{PREFIX}-dri/renderD128")
+        self.child(f"{GPU}/drm/card0", "drm", f"{self.prefix}-dri/card0")
+        self.child(f"{GPU}/drm/renderD128", "drm", f"{self.prefix}-dri/renderD128")
         for bus in (3, 4):
-            self.child(f"{GPU}/i2c-{bus}/i2c-dev/i2c-{bus}", "i2c-dev", f"{PREFIX}-i2c-{bus}")
+            self.child(f"{GPU}/i2c-{bus}/i2c-dev/i2c-{bus}", "i2c-dev", f"{self.prefix}-i2c-{bus}")
         self._pci(SOUND, "8086", "54c8", "040300", "snd_hda_intel")
-        self.child(f"{SOUND}/sound/card0/controlC0", "sound", f"{PREFIX}-snd/controlC0")
+        self.child(f"{SOUND}/sound/card0/controlC0", "sound", f"{self.prefix}-snd/controlC0")
         self._pci("devices/pci0000:00/0000:00:14.0", "8086", "54ed", "0c0330", "xhci_hcd")
         self._usb_device(USB, "1d6b", "0002", 1, {})
 
@@ -70,13 +83,13 @@ class World:
         at = f"{USB}/{stick.port}"
         strings = {"manufacturer": "Silicon Labs", "product": "CP2102", "serial": stick.serial}
         self._usb_device(at, "10c4", "ea60", stick.devnum, strings)
-        self.child("", "usb", f"bus/usb/001/{stick.devnum:03}", node_only=True)
+        self.child("", "usb", f"bus/usb/{self.bus:03}/{stick.devnum:03}", node_only=True)
         interface = f"{at}/{stick.port}:1.0"
         alias = "usb:v10C4pEA60d0100dc00dsc00dp00icFFisc00ip00in00"
         files = {"bInterfaceClass": "ff", "bInterfaceNumber": "00", "modalias": alias}
         self.device(interface, "bus/usb", files, driver="cp210x", uevent="DEVTYPE=usb_interface\n")
         tty = f"{interface}/ttyUSB{stick.tty}/tty/ttyUSB{stick.tty}"
-        self.child(tty, "tty", f"{PREFIX}-ttyUSB{stick.tty}")
+        self.child(tty, "tty", stick.node.removeprefix("/dev/"))
         for path, subsystem in ((at, "usb"), (interface, "usb"), (tty, "tty")):
             self.event("add", path, subsystem)
         self.event("bind", interface, "usb")
@@ -95,7 +108,7 @@ class World:
         ):
             (self.sys / folder / name).unlink()
         self._remove_node(stick.node.removeprefix("/dev/"))
-        self._remove_node(f"bus/usb/001/{stick.devnum:03}")
+        self._remove_node(f"bus/usb/{self.bus:03}/{stick.devnum:03}")
         for path, subsystem in ((tty, "tty"), (interface, "usb"), (at, "usb")):
             self.event("remove", path, subsystem)
 
@@ -120,9 +133,21 @@ class World:
         self.device(at, "bus/pci", files, driver=driver)
 
     def _usb_device(self, at: str, vendor: str, product: str, devnum: int, strings: dict[str, str]) -> None:
-        files = {"idVendor": vendor, "idProduct": product, "busnum": "1", "devnum": str(devnum), "authorized": "1"}
-        uevent = f"DEVTYPE=usb_device\nDEVNAME=bus/usb/001/{devnum:03}\nMAJOR=189\nMINOR={devnum - 1}\n"
-        self.device(at, "bus/usb", files | {"bConfigurationValue": "1"} | strings, driver="usb", uevent=uevent)
+        files = {
+            "idVendor": vendor,
+            "idProduct": product,
+            "busnum": str(self.bus),
+            "devnum": str(devnum),
+            "authorized": "1",
+        }
+        uevent = f"DEVTYPE=usb_device\nDEVNAME=bus/usb/{self.bus:03}/{devnum:03}\nMAJOR=189\nMINOR={devnum - 1}\n"
+        self.device(
+            at,
+            "bus/usb",
+            files | {"authorized": "1", "bConfigurationValue": "1"} | strings,
+            driver="usb",
+            uevent=uevent,
+        )
 
     def child(self, at: str, subsystem: str, devname: str, *, node_only: bool = False) -> None:
         """A device node with its folder, and the node itself in /dev."""

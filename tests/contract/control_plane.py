@@ -124,6 +124,7 @@ class ControlPlane:
             f"--bind-address={self.bind}",
             "--advertise-address=192.0.2.1",  # nobody calls it; without one a machine without a network has none
             "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
             f"--secure-port={self._port}",
             f"--cert-dir={self.root}",
             f"--tls-cert-file={self.root}/api.crt",
