@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from liken.cli.options import LOOP
 from liken.cli.show import remark
 
 
@@ -37,7 +38,7 @@ def command(ctx: click.Context, *, interactive: bool, without_namespaces: bool) 
             with bench.set_up(root, namespaces=not without_namespaces) as (there, sockets):
                 performance = play.Performance(root=root, bench=there, sockets=sockets, write=click.echo)
                 act = performance.interactive if interactive else performance.once
-                failed = anyio.run(act, backend_options={"use_uvloop": True})
+                failed = anyio.run(act, backend_options=LOOP)
         if failed:
             remark(f"Not seen: {'; '.join(failed)}. The end of the daemon's log:")
             for text in (root / "daemon.log").read_text(encoding="utf-8").splitlines()[-20:]:

@@ -6,6 +6,7 @@ default; each is checked by the same parser.
 
 from collections.abc import Callable
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +34,10 @@ class Value(click.ParamType[Any]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002
         """`json|console` for a choice, else the kind."""
         return "|".join(self.option.choices) or self.option.kind.value
+
+
+LOOP = {"use_uvloop": find_spec("uvloop") is not None}
+"""anyio's options for an event loop: uvloop, where this architecture has it."""
 
 
 def with_settings(*groups: str) -> Callable[[Command], Command]:

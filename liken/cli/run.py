@@ -2,7 +2,7 @@
 
 import click
 
-from liken.cli.options import with_settings
+from liken.cli.options import LOOP, with_settings
 from liken.config import Settings
 
 
@@ -20,4 +20,4 @@ def command(settings: Settings) -> None:
     if settings.hardware.recording is not None:
         raise click.UsageError("a recording has no events: use `liken demo`, or `liken slices --recording`")
     log.configure(form=settings.logging.log_format, level=settings.logging.log_level)
-    anyio.run(daemon.run, settings, backend_options={"use_uvloop": True})
+    anyio.run(daemon.run, settings, backend_options=LOOP)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from liken.cli.options import with_settings
+from liken.cli.options import LOOP, with_settings
 from liken.cli.show import as_json, interactive, remark
 from liken.config import Settings
 from liken.log import plain
@@ -27,7 +27,7 @@ def command(settings: Settings, *, machine_readable: bool) -> None:
 
     log.configure(level="warning")
     try:
-        anyio.run(_watched, settings, machine_readable, backend_options={"use_uvloop": True})
+        anyio.run(_watched, settings, machine_readable, backend_options=LOOP)
     except KeyboardInterrupt:
         remark("")
 

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,18 +77,20 @@ def busybox_image() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def podman() -> Iterator[Podman]:
     missing = [tool for tool in ("podman", "runc", "busybox", "unshare") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}")
     made = not CDI.exists()
     CDI.mkdir(exist_ok=True)
-    runtime = Podman(tmp_path_factory.mktemp("podman"))
+    folder = Path(tempfile.mkdtemp(prefix="lp", dir="/tmp"))  # podman refuses a runroot of more than 50 characters
+    runtime = Podman(folder)
     try:
         done = runtime.call("import", "-", IMAGE, given=busybox_image())
         assert done.returncode == 0, done.stderr.decode()
         yield runtime
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
         if made:
             CDI.rmdir()
 
