@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from liken.demo import hardware
+from liken.demo.testbed import Testbed
+from liken.events.feed import Feed
+from liken.events.mirror import Mirror
+from liken.events.sysfs import Sysfs
 from liken.metrics import Metrics
+from liken.state.ids import IdsFiles
+from liken.state.store import Store
 from liken.web.server import Web
 from liken.web.status import ClaimedDevice, ClaimRow, ConditionRow, MachineRows, Outlook, Part
 from tests.browser.devtools import Page, chromium
@@ -49,7 +56,7 @@ def outlook() -> Outlook:
 
 
 @asynccontextmanager
-async def opened(store: FakeStore, *, width: int = 1000) -> AsyncIterator[Page]:
+async def opened(store: FakeStore | Store, *, width: int = 1000) -> AsyncIterator[Page]:
     web = Web(listen="127.0.0.1:0", metrics=Metrics(), store=store, outlook=outlook)
     async with anyio.create_task_group() as tasks:
         await tasks.start(web.run)
@@ -72,6 +79,25 @@ async def test_a_stick_that_is_plugged_appears_and_goes_without_a_reload() -> No
         store.put(plugged=False)
         await page.until(f"{ROW} === null")
         assert page.console == []
+
+
+async def test_a_stick_plugged_into_the_testbed_appears_through_mirror_and_store(tmp_path: pathlib.Path) -> None:
+    feed, metrics, store = Feed(), Metrics(), Store(IdsFiles.read(None))
+    bed = Testbed(tmp_path, lambda action, path, _: feed.tell(action, path))
+    bed.load(hardware.text("mini-pc").encode())
+    sysfs = Sysfs(bed.sys, tmp_path / "proc", tmp_path / "dev")
+    mirror = Mirror(sysfs=sysfs, store=store, metrics=metrics, source=lambda: feed)
+    stick = "document.querySelector('li[data-device=\"usb:2-1:1.0\"]')"
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(mirror.run)
+        async with opened(store) as page:
+            assert await page.value(f"{stick} === null")
+            bed.plug(hardware.Stick(number=5, tty=0).recording.encode())
+            await page.until(f"{stick} !== null")
+            assert await page.value(f"{stick}.textContent.includes('Published')")
+            bed.unplug(hardware.STICK)
+            await page.until(f"{stick} === null")
+        tasks.cancel_scope.cancel()
 
 
 async def test_names_from_hardware_are_text_and_never_markup() -> None:
