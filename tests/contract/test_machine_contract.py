@@ -381,7 +381,13 @@ async def test_kubectl_applies_the_guides_manifest_and_the_report(bench: Bench) 
 
 @real_only
 async def test_kubectl_explains_every_field(machines: Server) -> None:
-    explained = await kubectl(machines, "explain", "machine.spec.serio")
+    explained = ""
+    with anyio.fail_after(20):  # the server publishes the schema of a new definition a moment after it serves it
+        while not explained:
+            try:
+                explained = await kubectl(machines, "explain", "machine.spec.serio")
+            except subprocess.CalledProcessError:
+                await anyio.sleep(0.3)
     assert "Serial lines that liken attaches to a serio driver" in explained
     whole = await kubectl(machines, "explain", "machine", "--recursive")
     for field in ("moduleParameters", "protocol", "unclaimedCount", "lastTransitionTime"):
