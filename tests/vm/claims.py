@@ -6,7 +6,7 @@ from liken.wire.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from tests.vm.node import NAME
 from tests.vm.published import request
 
-NAMESPACE = "home"
+NAMESPACE = "default"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 
 

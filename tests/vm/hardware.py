@@ -68,7 +68,7 @@ class Hardware:
         return name
 
     def pci(self, driver: str, slot: str, **options: Any) -> str:
-        """A PCI device in a hot-plug slot of `tests/vm/machine.SLOTS`."""
+        """A PCI device in a slot of `tests/vm/machine.SLOTS`; QEMU takes a bochs-display in each slot once only."""
         return self._add(driver, self._id("card"), bus=slot, **options)
 
     def unplug(self, device: str) -> None:

@@ -8,7 +8,6 @@ import pytest
 from tests.vm.guest.agent import HOST
 from tests.vm.hardware import Hardware, ports
 from tests.vm.machine import VirtualMachine
-from tests.vm.pulse8 import pulse8_adapter
 from tests.vm.usb_device import Bluetooth, Identity
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(400)]
@@ -59,18 +58,6 @@ def test_a_bluetooth_adapter_completes_its_initialisation(machine: VirtualMachin
     assert came.fields["DEVPATH"].endswith("/1-2:1.0/bluetooth/hci0")
     driver = machine.guest.run("readlink /sys/bus/usb/devices/1-2:1.1/driver")
     assert driver.endswith("/btusb\n"), "btusb binds the second interface too"
-
-
-def test_a_pulse8_adapter_becomes_a_cec_device(machine: VirtualMachine, hardware: Hardware) -> None:
-    machine.guest.run("modprobe -a serport pulse8_cec")
-    mark = machine.guest.mark()
-    adapter = hardware.made_up("2", pulse8_adapter())
-    machine.guest.uevent(mark, ACTION="add", SUBSYSTEM="tty", DEVNAME="ttyACM0")
-    machine.guest.run("inputattach --daemon --pulse8-cec /dev/ttyACM0")
-    cec = machine.guest.uevent(mark, ACTION="add", SUBSYSTEM="cec")
-    assert "/1-2:1.0/tty/ttyACM0/serio" in cec.fields["DEVPATH"]
-    hardware.unplug(adapter)
-    machine.guest.uevent(mark, ACTION="remove", SUBSYSTEM="cec")
 
 
 def test_a_pci_card_comes_and_goes(machine: VirtualMachine, hardware: Hardware) -> None:

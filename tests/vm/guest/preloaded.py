@@ -17,7 +17,12 @@ PRELOADED_PORT = 9001
 READY = "preloaded: ready"
 MODULES = (
     "liken.__main__", "liken.cli.run", "liken.daemon", "liken.cli.devices", "liken.cli.explain", "liken.cli.find",
-    "liken.cli.hardware", "liken.state.unclaimed", "liken.web", "liken.web.server", "uvloop", "aiohttp", "yaml",
+    "liken.cli.hardware", "liken.state.unclaimed", "liken.web", "liken.web.server", "liken.web.status", "uvloop",
+    "anyio._backends._asyncio", "pyudev", "aiohttp", "yaml",
+)  # fmt: skip
+LIBRARY = (
+    "kubernetes_asyncio.client.configuration", "kubernetes_asyncio.client.api_client",
+    "kubernetes_asyncio.config.kube_config", "kubernetes_asyncio.config.config_exception",
 )  # fmt: skip
 
 
@@ -66,6 +71,9 @@ def serve(connection: socket.socket) -> None:
 
 def main() -> None:
     for module in MODULES:
+        importlib.import_module(module)
+    importlib.import_module("liken.kube.lazy").install()
+    for module in LIBRARY:
         importlib.import_module(module)
     server = socket.create_server(("0.0.0.0", PRELOADED_PORT))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
