@@ -65,7 +65,8 @@ class Node:
         """Start the process that runs every `liken …` of the guest."""
         command = shlex.join([sys.executable, str(GUEST_FILES / "preloaded.py")])
         log = f"{FOLDER}/preloaded.log"
-        waiting = f"until grep -q {shlex.quote(READY)} {log}; do kill -0 $! || {{ cat {log}; dmesg | tail -5; exit 1; }}; sleep 0.2; done"
+        ended = f"{{ cat {log}; dmesg | tail -5; exit 1; }}"
+        waiting = f"until grep -q {shlex.quote(READY)} {log}; do kill -0 $! || {ended}; sleep 0.2; done"
         self.machine.guest.run(f"{command} >{log} 2>&1 & {waiting}", within=150)
 
     def signal(self, number: signal.Signals) -> None:
