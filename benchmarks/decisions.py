@@ -51,7 +51,7 @@ def _one_of_many(root: pathlib.Path, addresses: list[str]) -> Iterator[Row]:
     store = Store(IdsFiles.read(None))
     store.replace(sysfs.everything(), system=sysfs.system(), everything=True, complete=True)
     composer = Composer(NodeRef(name="node-1", uid="u"))
-    stored = [_stored(item, 1) for item in composer.slices(store.snapshot.offers.values())]
+    stored = [_stored(item, 1) for item in composer.slices(store.snapshot.offers)]
     target = addresses[len(addresses) // 2]
     keys = [DeviceKey(Bus.USB, BusAddress(name)) for name in (target, f"{target}:1.0")]
     place = root / trees.CONTROLLER / "usb1" / target.split(".")[0] / target
@@ -62,7 +62,7 @@ def _one_of_many(root: pathlib.Path, addresses: list[str]) -> Iterator[Row]:
         began = time.process_time()
         facts = [found for key in keys if (found := sysfs.device(key)) is not None]
         store.replace(facts)
-        wanted = composer.slices(store.snapshot.offers.values(), previous=stored)
+        wanted = composer.slices(store.snapshot.offers, previous=stored)
         changed = [(old, new) for old, new in zip(stored, wanted, strict=True) if new is not old]
         bodies = [json.dumps(json_patch(old, new)) for old, new in changed]
         cpu.append(time.process_time() - began)

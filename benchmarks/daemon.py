@@ -1,0 +1,137 @@
+"""The whole daemon, as a process in a network of its own, with real netlink and an API server in memory. Needs root.
+
+Measured: process start to serving, the last event of a change to its patch on the wire (beyond the quiet window),
+resident memory idle and after 200,000 events, and what an idle daemon does. `LIKEN_BENCH_IDLE_S` sets how long it idles
+(60 s).
+"""
+
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+
+import anyio
+
+from benchmarks.rows import Row, milliseconds, percentile, resident_of
+from liken.demo.apiserver import ApiServer
+from tests.cluster.network import private_network
+from tests.cluster.world import Stick, World
+
+QUIET_S = 0.05
+ROUNDS = 30
+EVENTS = 200_000
+PORTION = 2_000
+IDLE_S = float(os.environ.get("LIKEN_BENCH_IDLE_S", "60"))
+
+
+def rows() -> Iterator[Row]:
+    """The rows of this module."""
+    if os.geteuid() != 0:
+        yield Row("the whole daemon", "not measured: needs root", "", None)
+        return
+    with private_network(), tempfile.TemporaryDirectory(prefix="lb", dir="/tmp") as folder:
+        yield from anyio.run(_measured, pathlib.Path(folder), backend_options={"use_uvloop": True})
+
+
+def _command(root: pathlib.Path, kubeconfig: pathlib.Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "liken", "run", "--node-name=node-1", f"--sysfs={root}/sys"),
+        f"--kubeconfig={kubeconfig}",
+        *(f"--cdi-dir={root}/cdi", f"--plugins-dir={root}/p", f"--registry-dir={root}/r", "--log-format=json"),
+        *("--write-burst=1000", "--write-refill=10ms", f"--dev={root}/dev"),
+    ]
+
+
+async def _measured(root: pathlib.Path) -> list[Row]:
+    (root / "dev").mkdir()
+    world = World(sys=root / "sys", dev=root / "dev")
+    world.build()
+    stick = Stick(port="1-4", serial="0001", devnum=7, tty=0, prefix=world.prefix)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    async with ApiServer.serve() as server:
+        server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+        kubeconfig = server.kubeconfig(root / "kubeconfig")
+        with (root / "log").open("ab") as log:
+            command = _command(root, kubeconfig)
+            first = subprocess.Popen(command, stdout=log, stderr=log, env=environment)  # compiles what is not compiled
+            await _written(server, 0)
+            first.terminate()
+            await anyio.to_thread.run_sync(first.wait)
+            os.truncate(root / "log", 0)
+            began = anyio.current_time()
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            try:
+                return await _rows(server, world, stick, process, began)
+            finally:
+                process.terminate()
+                await anyio.to_thread.run_sync(process.wait)
+                world.clear()
+
+
+async def _rows(
+    server: ApiServer, world: World, stick: Stick, process: "subprocess.Popen[bytes]", began: float
+) -> list[Row]:
+    while "liken.serving" not in _log(world):
+        await anyio.sleep(0.01)
+    serving = anyio.current_time() - began
+    await anyio.sleep(3)
+    found = [Row("process start to serving, inventory complete", milliseconds(serving), "1 s", serving < 1)]
+    lags = []
+    for turn in range(ROUNDS):
+        again = replace(stick, port=f"1-{turn + 1}", devnum=10 + turn, tty=turn)  # one device that flaps is held back
+        for act in (world.plug, world.unplug):
+            count = len(_writes(server))
+            act(again)
+            sent = anyio.current_time()
+            at = await _written(server, count)
+            lags.append(at - sent - QUIET_S)
+            await anyio.sleep(0.1)
+    p50, p99 = statistics.median(lags), percentile(lags, 0.99)
+    what = "last event to the patch on the wire, beyond the quiet window: p50"
+    found.append(Row(what, milliseconds(p50), "5 ms", p50 < 0.005))
+    found.append(Row("the same: p99", milliseconds(p99), "25 ms", p99 < 0.025))
+    idle = resident_of(process.pid)
+    found.append(Row("resident memory, idle, whole daemon", f"{idle:.1f} MiB", "55 MiB", idle < 55))
+    for _ in range(EVENTS // PORTION):
+        for _ in range(PORTION):
+            world.event("change", "devices/pci0000:00/0000:00:1f.3", "pci")
+        await anyio.sleep(0.02)
+    await anyio.sleep(3)
+    growth = resident_of(process.pid) - idle
+    found.append(Row(f"growth of it over {EVENTS:,} events", f"{growth:.1f} MiB", "5 MiB", growth < 5))
+    before, switches = server.total, _switches(process.pid)
+    await anyio.sleep(IDLE_S)
+    rate = (_switches(process.pid) - switches) / IDLE_S
+    asked = server.total - before
+    found.append(Row(f"idle for {IDLE_S:.0f} s: requests beside watches", str(asked), "0", asked == 0))
+    found.append(Row("idle: wake-ups a second, all threads", f"{rate:.2f}", "0.5", rate < 0.5))
+    return found
+
+
+def _writes(server: ApiServer) -> list[float]:
+    """When each write of a slice arrived."""
+    return [r.at for r in server.requests if r.method in {"POST", "PATCH"} and "resourceslices" in r.path]
+
+
+async def _written(server: ApiServer, count: int) -> float:
+    """When the write after the first `count` arrived."""
+    with anyio.fail_after(60):
+        while len(_writes(server)) <= count:
+            await anyio.sleep(0.001)
+    return _writes(server)[count]
+
+
+def _log(world: World) -> str:
+    return (world.sys.parent / "log").read_text(encoding="utf-8")
+
+
+def _switches(pid: int) -> int:
+    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/status")
+    return sum(
+        int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", task.read_text(), re.MULTILINE)[0]) for task in tasks
+    )
