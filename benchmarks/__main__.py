@@ -9,7 +9,7 @@ import platform
 import subprocess
 import sys
 
-MODULES = ("decisions", "coldplug", "daemon", "claims")
+MODULES = ("decisions", "coldplug", "intake", "daemon", "claims")
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- table: python -m benchmarks --write -->", "<!-- end of the table -->"
 

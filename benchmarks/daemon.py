@@ -95,6 +95,11 @@ async def _rows(
     what = "last event to the patch on the wire, beyond the quiet window: p50"
     found.append(Row(what, milliseconds(p50), "5 ms", p50 < 0.005))
     found.append(Row("the same: p99", milliseconds(p99), "25 ms", p99 < 0.025))
+    count = len(_writes(server))
+    server.remove("resourceslices", "node-1-liken.sh")
+    deleted = anyio.current_time()
+    back = await _written(server, count) - deleted
+    found.append(Row("a slice deleted behind our back to its return", milliseconds(back), "1 s", back < 1))
     idle = resident_of(process.pid)
     found.append(Row("resident memory, idle, whole daemon", f"{idle:.1f} MiB", "55 MiB", idle < 55))
     for _ in range(EVENTS // PORTION):
