@@ -80,7 +80,11 @@ async def _rows(
         await anyio.sleep(0.01)
     serving = anyio.current_time() - began
     await anyio.sleep(3)
-    found = [Row("process start to serving, inventory complete", milliseconds(serving), "1 s", serving < 1)]
+    found = [
+        Row(
+            "process start to serving, a slice already stored (not to the first slice)", milliseconds(serving), "", None
+        )
+    ]
     lags = []
     for turn in range(ROUNDS):
         again = replace(stick, port=f"1-{turn + 1}", devnum=10 + turn, tty=turn)  # one device that flaps is held back
@@ -108,7 +112,9 @@ async def _rows(
         await anyio.sleep(0.02)
     await anyio.sleep(3)
     growth = resident_of(process.pid) - idle
-    found.append(Row(f"growth of it over {EVENTS:,} events", f"{growth:.1f} MiB", "5 MiB", growth < 5))
+    found.append(
+        Row(f"growth of it over {EVENTS:,} events sent (arrival not counted)", f"{growth:.1f} MiB", "5 MiB", None)
+    )
     before, switches = server.total, _switches(process.pid)
     await anyio.sleep(IDLE_S)
     rate = (_switches(process.pid) - switches) / IDLE_S
