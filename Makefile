@@ -18,7 +18,7 @@ demo: setup           ## the real daemon on a recorded machine
 	$(BIN)/liken demo
 
 test: setup           ## the quick path: unit, contract, namespaces
-	$(BIN)/pytest -n auto --dist loadgroup -m "not cluster and not vm and not image and not browser"
+	$(BIN)/pytest -n auto --dist loadgroup -m "not cluster and not vm and not image and not browser" $(ARGS)
 
 test-real: setup      ## a real kernel, a real Kubernetes, the image, the browser
 	.ci/tiers

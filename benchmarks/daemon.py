@@ -89,7 +89,7 @@ async def _rows(
     for turn in range(ROUNDS):
         again = replace(stick, port=f"1-{turn + 1}", devnum=10 + turn, tty=turn)  # one device that flaps is held back
         for act in (world.plug, world.unplug):
-            count = len(_writes(server))
+            count = len(server.writes)
             act(again)
             sent = anyio.current_time()
             at = await _written(server, count)
@@ -99,7 +99,7 @@ async def _rows(
     what = "last event to the patch on the wire, beyond the quiet window: p50"
     found.append(Row(what, milliseconds(p50), "5 ms", p50 < 0.005))
     found.append(Row("the same: p99", milliseconds(p99), "25 ms", p99 < 0.025))
-    count = len(_writes(server))
+    count = len(server.writes)
     server.remove("resourceslices", "node-1-liken.sh")
     deleted = anyio.current_time()
     back = await _written(server, count) - deleted
@@ -124,17 +124,12 @@ async def _rows(
     return found
 
 
-def _writes(server: ApiServer) -> list[float]:
-    """When each write of a slice arrived."""
-    return [r.at for r in server.requests if r.method in {"POST", "PATCH"} and "resourceslices" in r.path]
-
-
 async def _written(server: ApiServer, count: int) -> float:
     """When the write after the first `count` arrived."""
     with anyio.fail_after(60):
-        while len(_writes(server)) <= count:
-            await anyio.sleep(0.001)
-    return _writes(server)[count]
+        while len(server.writes) <= count:
+            await server.logged(server.total)
+    return server.writes[count].at
 
 
 def _log(world: World) -> str:

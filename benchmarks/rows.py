@@ -23,27 +23,21 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def cpu_of(action: Callable[[], object], *, repeat: int = 7) -> float:
     """Median CPU seconds of this process for one call."""
-    figures = []
-    for _ in range(repeat):
-        began = time.process_time()
-        action()
-        figures.append(time.process_time() - began)
-    return statistics.median(figures)
+    return _median(action, time.process_time, repeat)
 
 
 def wall_of(action: Callable[[], object], *, repeat: int = 5) -> float:
     """Median wall seconds of one call."""
+    return _median(action, time.perf_counter, repeat)
+
+
+def _median(action: Callable[[], object], clock: Callable[[], float], repeat: int) -> float:
     figures = []
     for _ in range(repeat):
-        began = time.perf_counter()
+        began = clock()
         action()
-        figures.append(time.perf_counter() - began)
+        figures.append(clock() - began)
     return statistics.median(figures)
-
-
-def resident_mib() -> float:
-    """Resident memory of this process in MiB, from /proc."""
-    return resident_of("self")
 
 
 def resident_of(process: int | str) -> float:

@@ -160,10 +160,6 @@ class ApiServer:
         """Take a right away (403, and the access review says so)."""
         self._denied.add((verb, resource))
 
-    def allow(self, verb: str, resource: str) -> None:
-        """Give it back."""
-        self._denied.discard((verb, resource))
-
     def end_watches(self) -> None:
         """End every watch, as a server does that goes away."""
         self._watch_epoch += 1

@@ -14,6 +14,7 @@ from liken.demo.kubelet import Kubelet, KubeletError
 from liken.demo.story import allocated
 from liken.events.feed import Feed
 from liken.events.recording import recorded
+from liken.model.api import Json
 
 pytestmark = pytest.mark.anyio
 
@@ -53,14 +54,21 @@ async def test_slices_without_an_answer_are_printed_without_an_owner(tmp_path: p
     assert "without an owner" in result.stderr
 
 
+async def printed_slices(server: ApiServer, kubeconfig: str) -> list[Json]:
+    """What `liken slices` prints for two nodes, whose Node objects are on the server."""
+    items = []
+    for node in ("worker-1", "worker-2"):
+        server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+        printed = await called("slices", "-o", "json", "--node-name", node, "--kubeconfig", kubeconfig, *MACHINE)
+        items += json.loads(printed.stdout)["items"]
+    return items
+
+
 async def test_what_slices_prints_is_accepted_and_withdraw_removes_it_and_no_other(tmp_path: pathlib.Path) -> None:
     async with ApiServer.serve() as server:
         kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
-        for node in ("worker-1", "worker-2"):
-            server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-            printed = await called("slices", "-o", "json", "--node-name", node, "--kubeconfig", kubeconfig, *MACHINE)
-            for item in json.loads(printed.stdout)["items"]:
-                server.put(item)
+        for item in await printed_slices(server, kubeconfig):
+            server.put(item)
         result = await called("withdraw", "--node-name", "worker-1", "--kubeconfig", kubeconfig)
         assert result.exit_code == 0, result.output
         assert "Removed 1 slice of node worker-1." in result.stderr
@@ -70,14 +78,11 @@ async def test_what_slices_prints_is_accepted_and_withdraw_removes_it_and_no_oth
 async def test_withdraw_of_every_node_removes_the_slices_of_liken_and_no_other_drivers(tmp_path: pathlib.Path) -> None:
     async with ApiServer.serve() as server:
         kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
-        for node in ("worker-1", "worker-2"):
-            server.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-            printed = await called("slices", "-o", "json", "--node-name", node, "--kubeconfig", kubeconfig, *MACHINE)
-            for item in json.loads(printed.stdout)["items"]:
-                server.put(item)
-                item["spec"]["driver"] = "other.example"
-                item["metadata"]["name"] += "-other"
-                server.put(item)
+        for item in await printed_slices(server, kubeconfig):
+            server.put(item)
+            item["spec"]["driver"] = "other.example"
+            item["metadata"]["name"] += "-other"
+            server.put(item)
         result = await called("withdraw", "--every-node", "--kubeconfig", kubeconfig)
         assert "Removed 2 slices of every node." in result.stderr
         assert {item["spec"]["driver"] for item in server.items("resourceslices")} == {"other.example"}
