@@ -24,7 +24,6 @@ from tests.unit.fakes_state import NoNames, interface, node, usb_device
 pytestmark = [pytest.mark.anyio, pytest.mark.runtime]
 
 IMAGE = "localhost/liken-busybox:1"
-CDI = Path("/etc/cdi")
 NODE_NAME = f"liken-test-{os.getpid()}"
 NODE = Path("/dev") / NODE_NAME
 # Numbers that the device cgroup gives to nobody by itself.
@@ -37,13 +36,24 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 class Podman:
-    """Podman with a store of its own, which sees `cdi` as /etc/cdi in a mount namespace of its own."""
+    """Podman with a store of its own, which sees `cdi` as /etc/cdi in a mount namespace of its own.
+
+    The /etc of that namespace is a folder of links to the real one, so that neither a test that runs beside this one
+    nor the machine ever sees an /etc/cdi come or go.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.cdi = folder / "cdi"
+        etc, real = folder / "etc", folder / "real"
+        etc.mkdir()
+        real.mkdir()
+        for entry in Path("/etc").iterdir():
+            if entry.name != "cdi":
+                (etc / entry.name).symlink_to(real / entry.name)
+        self.cdi = etc / "cdi"
         self.cdi.mkdir()
+        mounts = f'mount --bind /etc {real} && mount --bind {etc} /etc && exec "$@"'
         self._base = [
-            *("unshare", "--mount", "sh", "-c", f'mount --bind {self.cdi} {CDI} && exec "$@"', "sh"),
+            *("unshare", "--mount", "sh", "-c", mounts, "sh"),
             *("podman", "--root", str(folder / "root"), "--runroot", str(folder / "run")),
             *("--cgroup-manager", "cgroupfs", "--runtime", "runc"),
         ]
@@ -81,8 +91,6 @@ def podman() -> Iterator[Podman]:
     missing = [tool for tool in ("podman", "runc", "busybox", "unshare") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}")
-    made = not CDI.exists()
-    CDI.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="lp", dir="/tmp"))  # podman refuses a runroot of more than 50 characters
     runtime = Podman(folder)
     try:
@@ -91,8 +99,6 @@ def podman() -> Iterator[Podman]:
         yield runtime
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if made:
-            CDI.rmdir()
 
 
 def make_node(numbers: tuple[int, int]) -> None:
