@@ -1,7 +1,6 @@
 """Publishing end to end: the daemon's publisher against the in-memory and the real API server, over real sockets."""
 
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from liken.model.api import Json, WatchKind
 from liken.publish.publisher import Publisher
 from tests.contract.conftest import Server
 from tests.contract.control_plane import ControlPlane
+from tests.kubectl import kubectl
 from tests.unit.fakes_publish import Shelf, offer
 
 pytestmark = pytest.mark.anyio
@@ -201,6 +201,4 @@ async def test_a_restarted_api_server_is_found_again(tmp_path: Path, control_pla
 async def test_kubectl_reads_what_is_published(bench: Bench, command: list[str]) -> None:
     bench.shelf.offer(offer("usb-1-1-1-0"))
     await bench.published()
-    kubectl = ["kubectl", "--kubeconfig", str(bench.server.kubeconfig), *command]
-    done = await anyio.to_thread.run_sync(lambda: subprocess.run(kubectl, capture_output=True, check=True, text=True))
-    assert bench.server.slice_name in done.stdout
+    assert bench.server.slice_name in await kubectl(bench.server.kubeconfig, *command)

@@ -2,13 +2,14 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
+
+from tests.kubectl import program
 
 STEPS = 10
 
@@ -80,10 +81,7 @@ def test_a_menu_without_a_terminal_is_wrong_usage() -> None:
 @pytest.mark.contract
 @pytest.mark.namespace
 def test_kubectl_outside_follows_the_slice_with_the_kubeconfig_that_is_printed() -> None:
-    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
-    kubectl = shutil.which("kubectl", path=f"{assets}:{os.environ.get('PATH', '')}")
-    if kubectl is None:
-        pytest.skip("no kubectl: set KUBEBUILDER_ASSETS")
+    kubectl = program()
     with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout is not None
         said = ""

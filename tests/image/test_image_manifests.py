@@ -1,7 +1,6 @@
 """The manifests: what each overlay may do, line by line, and the chart that must say the same."""
 
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -10,17 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.kubectl import program
+
 CONTAINER = pathlib.Path(__file__).parents[2] / "container"
 CHART = CONTAINER / "chart"
 Objects = dict[tuple[str, str], Any]
-
-
-def kubectl() -> str:
-    folder = os.environ.get("KUBEBUILDER_ASSETS", "")
-    found = shutil.which("kubectl", path=folder) or shutil.which("kubectl")
-    if found is None:
-        pytest.skip("kubectl is neither in KUBEBUILDER_ASSETS nor in PATH")
-    return found
 
 
 def helm() -> str:
@@ -35,7 +28,7 @@ def objects(text: str) -> Objects:
 
 
 def kustomized(folder: str) -> Objects:
-    command = [kubectl(), "kustomize", str(CONTAINER / "deploy" / folder)]
+    command = [program(), "kustomize", str(CONTAINER / "deploy" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr

@@ -1,8 +1,6 @@
 """The in-memory API server as the real kubectl sees it."""
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ import anyio
 import pytest
 
 from liken.demo.apiserver import ApiServer
+from tests.kubectl import program
 
 pytestmark = pytest.mark.anyio
 
@@ -63,12 +62,8 @@ async def server() -> AsyncIterator[ApiServer]:
 
 class Kubectl:
     def __init__(self, server: ApiServer, folder: Path) -> None:
-        assets = os.environ.get("KUBEBUILDER_ASSETS", "")
-        program = shutil.which("kubectl") or shutil.which("kubectl", path=assets)
-        if program is None:
-            pytest.skip("no kubectl on PATH or in KUBEBUILDER_ASSETS: get one from https://dl.k8s.io")
         kubeconfig = server.kubeconfig(folder / "kubeconfig")
-        self.base = [program, "--kubeconfig", str(kubeconfig), "--cache-dir", str(folder / "cache")]
+        self.base = [program(), "--kubeconfig", str(kubeconfig), "--cache-dir", str(folder / "cache")]
 
     async def __call__(self, *arguments: str, text: str = "", code: int = 0) -> str:
         def run() -> subprocess.CompletedProcess[str]:
