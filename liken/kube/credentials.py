@@ -1,20 +1,22 @@
 """Who liken is to the API server: in-cluster credentials or a kubeconfig, and how they are renewed.
 
-In: environment and files. Out: a `Login` with the library's client, the session that carries the requests and the
-Authorization header of the moment. A service account's token is read again each minute (and when the server
-refuses it); everything else is loaded anew on demand, because certificates and exec plugins rotate too. A cluster
-whose certificate is not to be verified is refused, unless its server is plain HTTP on loopback.
+In: environment and files, read by kubernetes_asyncio. Out: a `Login` with the session that carries the requests and
+the Authorization header of the moment (the library's own session reads ~/.netrc in a thread before each request). A
+service account's token is read again each minute (and when the server refuses it); everything else is loaded anew on
+demand, because certificates and exec plugins rotate too. A cluster whose certificate is not to be verified is refused,
+unless its server is plain HTTP on loopback.
 """
 
 import contextlib
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 import anyio
@@ -24,6 +26,8 @@ from liken.kube import lazy
 from liken.model.api import ApiError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+READ_BUFFER = 2 << 20
+"""An object in a watch may be as large as etcd takes (1.5 MiB)."""
 TOKEN_AGE_S = 60.0
 EXEC_SKEW_S = 60.0
 
@@ -32,24 +36,17 @@ class CredentialsError(ApiError):
     """The credentials cannot be used: a file is missing or malformed, or it asks for what liken refuses."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Login:
     """One loaded set of credentials. `expires` is on anyio's clock; None: good until the server refuses it."""
 
     server: str
-    client: Any
+    session: aiohttp.ClientSession
     token_file: Path | None = None
     authorization: str | None = None
     expires: float | None = None
     tls_name: str | None = None
     proxy: str | None = None
-    session: aiohttp.ClientSession = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Take the session that kubernetes_asyncio made, with its TLS context."""
-        self.session = self.client.rest_client.pool_manager
-        self.tls_name = self.client.configuration.tls_server_name
-        self.proxy = self.client.configuration.proxy
 
     def headers(self, now: float) -> Mapping[str, str]:
         """The Authorization header, if any; a token file older than a minute is read again."""
@@ -64,7 +61,7 @@ class Login:
 
     async def close(self) -> None:
         """Close the session and every connection of it."""
-        await self.client.close()
+        await self.session.close()
 
 
 async def load(kubeconfig: Path | None, context: str | None, *, service_account: Path = SERVICE_ACCOUNT) -> Login:
@@ -75,7 +72,7 @@ async def load(kubeconfig: Path | None, context: str | None, *, service_account:
 
 
 def _in_cluster(folder: Path) -> Login:
-    from kubernetes_asyncio.client.configuration import Configuration  # noqa: PLC0415  (lazy: costs 43 MiB)
+    from kubernetes_asyncio.client.configuration import Configuration  # noqa: PLC0415  (`liken` without a cluster does not need it)
     from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
 
     if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -83,7 +80,9 @@ def _in_cluster(folder: Path) -> Login:
     configuration = Configuration()
     loader = InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt"), try_refresh_token=False)
     loader.load_and_set(configuration)
-    return Login(server=str(configuration.host), client=_client(configuration), token_file=folder / "token")
+    login = _login(configuration)
+    login.token_file = folder / "token"
+    return login
 
 
 async def _from_file(path: Path, context: str | None) -> Login:
@@ -95,11 +94,8 @@ async def _from_file(path: Path, context: str | None) -> Login:
     configuration = Configuration()
     loader = await load_kube_config(str(path), context, configuration, persist_config=False)
     _refuse_no_server(str(configuration.host), path)
-    login = Login(
-        server=str(configuration.host),
-        client=_client(configuration),
-        authorization=(configuration.api_key.get("BearerToken") or "").strip() or None,
-    )
+    login = _login(configuration)
+    login.authorization = (configuration.api_key.get("BearerToken") or "").strip() or None
     if "tokenFile" in user:
         login.token_file = path.parent / user["tokenFile"]
     elif (expiry := getattr(loader, "exec_plugin_expiry", None)) is not None:
@@ -108,10 +104,41 @@ async def _from_file(path: Path, context: str | None) -> Login:
     return login
 
 
-def _client(configuration: Any) -> Any:
-    from kubernetes_asyncio.client.api_client import ApiClient  # noqa: PLC0415
+def _login(configuration: Any) -> Login:
+    """A session to the server of a loaded configuration, with its certificates and its proxy."""
+    server = str(configuration.host)
+    tls: ssl.SSLContext | bool = True
+    if server.startswith("https://"):
+        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        if configuration.cert_file:
+            tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    return Login(
+        server=server,
+        session=aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), read_bufsize=READ_BUFFER),
+        tls_name=configuration.tls_server_name,
+        proxy=configuration.proxy or environment_proxy(server),
+    )
 
-    return ApiClient(configuration)
+
+def environment_proxy(server: str) -> str | None:
+    """The proxy that HTTPS_PROXY (HTTP_PROXY) names for this server, as kubectl has it: NO_PROXY may name networks."""
+    proxies, url = getproxies_environment(), urlsplit(server)
+    host = url.hostname or ""
+    skipped = [entry.strip() for entry in proxies.get("no", "").split(",")]
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_loopback or any(address in network for network in _networks(skipped)):
+            return None
+    if host == "localhost" or proxy_bypass(url.netloc.rpartition("@")[2]):
+        return None
+    return proxies.get(url.scheme)
+
+
+def _networks(entries: Iterable[str]) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    for entry in entries:
+        if "/" in entry:
+            with contextlib.suppress(ValueError):
+                yield ipaddress.ip_network(entry, strict=False)
 
 
 def _chosen(document: Any, path: Path, context: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

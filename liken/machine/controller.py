@@ -166,12 +166,11 @@ class MachineController:
         said = "absent" if absent else str(error)
         if said != self._said and absent:
             log.info("machine.not_served", advice="`liken crd | kubectl apply -f -` installs the resource")
+            self._served = False
+            self._take(None)
         elif said != self._said:
             log.warning("machine.not_read", error=said)
         self._said = said
-        if absent:
-            self._served = False
-            self._take(None)
         self._known.set()
 
     def _take(self, item: Json | None) -> None:

@@ -3,7 +3,7 @@
 In: the bytes of `modules.alias`, `.dep`, `.builtin`, `.softdep` and of modprobe's configuration. depmod writes
 `modules.alias` in the order of `modules.order`, the order in which the kernel was built, and kmod tries candidates
 in that order; so the order of the lines is the order of candidates here. Only lines of the two buses are kept, as
-bytes with two small arrays beside them: 26,000 strings would cost more memory than the budget of the daemon leaves.
+bytes with one array beside them: 26,000 strings would cost more memory than the budget of the daemon leaves.
 """
 
 import bz2
@@ -12,7 +12,7 @@ import gzip
 import lzma
 import re
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -32,6 +32,8 @@ NAMED_TREES: Final = 3
 """How many other kernels' trees a message names."""
 
 _ANY: Final = 0x10000
+_PLACE_BITS: Final = 28
+"""Of an index entry: the line's place in the data; the key (35 bits) is above."""
 _ALIAS: Final = re.compile(rb"^alias[ \t]+((?:pci|usb):\S+)[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _KEYS: Final = (
     re.compile(r"pci:v0000([0-9A-F]{4})(?:d0000([0-9A-F]{4}))?"),
@@ -136,25 +138,23 @@ class _Aliases:
     """The lines of `modules.alias` for the two buses, in file order, indexed by vendor and model."""
 
     def __init__(self, alias: bytes) -> None:
-        lines: list[bytes] = []
-        keyed: list[tuple[int, int]] = []
-        place = 0
+        data = bytearray()
+        index = array("Q")
         for match in _ALIAS.finditer(alias):
-            line = match[1] + b" " + match[2] + b"\n"
-            keyed.append((_keys(match[1].decode("latin-1"))[0], place))
-            lines.append(line)
-            place += len(line)
-        keyed.sort()
-        self._data = b"".join(lines)
-        self._keys = array("Q", (key for key, _ in keyed))
-        self._places = array("L", (place for _, place in keyed))
+            index.append(_keys(match[1].decode("latin-1"))[0] << _PLACE_BITS | len(data))
+            data += b"%b %b\n" % match.groups()
+        self._data = bytes(data)
+        self._index = array("Q", sorted(index))
 
     def matching(self, modalias: str) -> Iterator[str]:
         """Modules of the matching lines, in file order."""
         places = chain.from_iterable(
-            self._places[bisect_left(self._keys, key) : bisect_right(self._keys, key)] for key in _keys(modalias)
+            self._index[
+                bisect_left(self._index, key << _PLACE_BITS) : bisect_left(self._index, (key + 1) << _PLACE_BITS)
+            ]
+            for key in _keys(modalias)
         )
-        for place in sorted(places):
+        for place in sorted(entry & (1 << _PLACE_BITS) - 1 for entry in places):
             pattern, module = self._data[place : self._data.find(b"\n", place)].decode("latin-1").split(" ")
             if modalias.startswith(literal_prefix(pattern)) and matches(pattern, modalias):
                 yield module

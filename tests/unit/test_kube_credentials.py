@@ -14,7 +14,7 @@ import yaml
 from liken.demo.apiserver import ApiServer
 from liken.kube import paths
 from liken.kube.client import Kube
-from liken.kube.credentials import CredentialsError, load
+from liken.kube.credentials import CredentialsError, environment_proxy, load
 from liken.kube.transport import Source
 
 pytestmark = pytest.mark.anyio
@@ -196,7 +196,40 @@ def test_only_what_is_used_is_imported() -> None:
         "assert V1Pod.__module__.endswith('v1_pod') and CoreV1Api\n"
         "assert not hasattr(kubernetes_asyncio.client, 'V1Nonsense')\n"
         "assert not hasattr(kubernetes_asyncio, 'nonsense')\n"
+        "assert 'urllib3.util' not in sys.modules\n"
+        "import urllib3\n"
+        "assert urllib3.util.make_headers(user_agent='me') == {'user-agent': 'me'} and urllib3.PoolManager\n"
+        "assert urllib3.util is sys.modules['urllib3'].util and sys.modules['urllib3'].__file__\n"
+        "from kubernetes_asyncio.config import incluster_config\n"
         "print(sum(name.startswith('kubernetes_asyncio') for name in sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
     assert int(done.stdout) < 60
+
+
+@pytest.mark.parametrize(
+    ("server", "skip", "through"),
+    [
+        ("https://api.example.test:6443", "", True),
+        ("https://api.example.test:6443", "example.test", False),
+        ("https://api.example.test:6443", "other.test,.example.test", False),
+        ("https://10.96.0.1:443", "10.96.0.1", False),
+        ("https://10.96.0.1:443", "192.168.0.0/16, 10.96.0.0/12", False),
+        ("https://10.96.0.1:443", "192.168.0.0/16,10.0.0.0/nonsense", True),
+        ("https://[fd00::1]:443", "fd00::/8", False),
+        ("https://api.example.test", "*", False),
+        ("https://127.0.0.1:6443", "", False),
+        ("https://localhost:6443", "", False),
+    ],
+)
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch, server: str, skip: str, *, through: bool) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", skip)
+    assert environment_proxy(server) == ("http://proxy.test:3128" if through else None)
+
+
+async def test_a_netrc_is_not_read(tmp_path: Path) -> None:
+    login = await load(kubeconfig(tmp_path / "k"), None)
+    assert login.session.trust_env is False
+    await login.close()

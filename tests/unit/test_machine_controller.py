@@ -1,12 +1,15 @@
 """The controller from the Machine to the kernel and back, in virtual time; server, loader and lines are stand-ins."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 
+from liken.machine import loading
 from liken.machine.controller import MachineController, MachineSettings
+from liken.machine.modprobe import seen_modules
+from liken.machine.modules import Seen
 from liken.metrics import Metrics
 from liken.model.api import Json
 from liken.model.machine import SerioEntry, SerioProtocol
@@ -297,6 +300,27 @@ async def test_a_server_without_the_resource_and_one_that_gets_it_later(tmp_path
         bench.server.serve(machines=True)
         await anyio.sleep(10)
         assert bench.conditions()["SpecConverged"] == ("False", "RebootPending")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_server_without_the_resource_costs_an_idle_machine_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, FakeServer(served=False))
+    bench.store.replace((), complete=True)
+    looks: list[object] = []
+
+    def counted(wanted: Mapping[str, Collection[str]], sysfs: Path) -> Mapping[str, Seen]:
+        looks.append(wanted)
+        return seen_modules(wanted, sysfs)
+
+    monkeypatch.setattr(loading, "seen_modules", counted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.controller().run)
+        await anyio.sleep(30)
+        looks.clear()
+        await anyio.sleep(600)
+        assert len(looks) == 10  # once a minute for what others load, however often the server says "not found"
         tasks.cancel_scope.cancel()
 
 
