@@ -9,7 +9,7 @@ argument, then environment, then file, then default.
 import difflib
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -325,8 +325,12 @@ def settings(values: Mapping[str, Any]) -> Settings:
     return Settings(**groups)
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """Parsed values of a YAML file by field name; raises ConfigError naming the key, the file and the remedy."""
+def read_file(path: Path, sections: Mapping[str, Mapping[str, str] | None] | None = None) -> dict[str, Any]:
+    """Parsed values of a YAML file by field name; raises ConfigError naming the key, the file and the remedy.
+
+    `sections`: the commands by name, whose own options a file may hold below that name (`devices: {output: json}`).
+    For the command that reads it, its own keys and the field name of each; None for the others, which are left alone.
+    """
     import yaml  # noqa: PLC0415  (only a file pays for it)
 
     try:
@@ -347,14 +351,38 @@ def read_file(path: Path) -> dict[str, Any]:
     written = [str(key.value) for key, _ in node.value]
     if twice := next((key for key in written if written.count(key) > 1), None):
         raise ConfigError(f"{path}: {twice!r} is written twice; keep one")
-    return dict(_entry(path, key, value) for key, value in loaded.items())
-
-
-def _entry(path: Path, key: object, value: object) -> tuple[str, Any]:
     every = known()
-    if key not in every:
-        nearest = difflib.get_close_matches(str(key), every, n=1, cutoff=0)[0]
-        raise ConfigError(f"{path}: unknown key {key!r}; the nearest is {nearest!r}")
+    names = sections or {}
+    found: dict[str, Any] = {}
+    for key, value in loaded.items():
+        if key in names:
+            found |= _section(path, key, value, names[key])
+        else:
+            _refuse_unknown(path, key, (*every, *names))
+            found |= [_entry(path, key, value, every)]
+    return found
+
+
+def _section(path: Path, name: str, values: object, own: Mapping[str, str] | None) -> dict[str, Any]:
+    """What stands below a command's name."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: {name!r} is a command: it must map its own options to values")
+    if own is None:
+        return {}
+    for key in values:
+        _refuse_unknown(path, key, own, below=name)
+    return {own[key]: value for key, value in values.items()}
+
+
+def _refuse_unknown(path: Path, key: object, keys: Collection[str], below: str = "") -> None:
+    if key not in keys:
+        where = f" below {below!r}" if below else ""
+        nearest = difflib.get_close_matches(str(key), keys, n=1, cutoff=0)
+        advice = f"the nearest is {nearest[0]!r}" if nearest else "this command has no options of its own"
+        raise ConfigError(f"{path}: unknown key {key!r}{where}; {advice}")
+
+
+def _entry(path: Path, key: object, value: object, every: Mapping[str, Option]) -> tuple[str, Any]:
     option = every[str(key)]
     try:
         return option.name, option.parse(value)

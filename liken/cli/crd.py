@@ -2,12 +2,13 @@
 
 import click
 
-from liken.cli.options import output
+from liken.cli.options import CONFIG, output
 from liken.cli.show import emit
 
 
 @click.command("crd")
 @output("yaml", "json")
+@CONFIG
 def command(output: str) -> None:
     """Print the CustomResourceDefinition of Machine, for `kubectl apply -f -`."""
     from liken.machine.crd import crd, crd_yaml  # noqa: PLC0415  (help and completion do without)

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from liken.cli.options import LOOP
+from liken.cli.options import CONFIG, LOOP
 from liken.cli.show import remark
 
 
@@ -15,6 +15,7 @@ from liken.cli.show import remark
 @click.option(
     "--without-namespaces", is_flag=True, help="Feed the events without a socket, as where namespaces are forbidden."
 )
+@CONFIG
 @click.pass_context
 def command(ctx: click.Context, *, interactive: bool, without_namespaces: bool) -> None:
     """Plug, unplug and replug a Zigbee stick, bind a GPU, live through a claim, load a module, lose events.

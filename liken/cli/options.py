@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from liken.config import ConfigError, Kind, Option, options, read_file, settings
+from liken.config import ConfigError, Kind, Option, known, options, read_file, settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,9 +92,24 @@ def _take_file(ctx: click.Context, param: click.Parameter, value: Path | None) -
     if value is None:
         return
     try:
-        ctx.default_map = {**(ctx.default_map or {}), **read_file(value)}
+        ctx.default_map = {**(ctx.default_map or {}), **read_file(value, _sections(ctx))}
     except ConfigError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+
+
+def _sections(ctx: click.Context) -> dict[str, dict[str, str] | None]:
+    """The names of all commands; for this one the options that no other shares, by the key a file has for them."""
+    root = ctx.find_root().command
+    sections: dict[str, dict[str, str] | None] = dict.fromkeys(
+        root.list_commands(ctx) if isinstance(root, click.Group) else ()
+    )
+    shared = {option.name for option in known().values()} | {"config"}
+    sections[str(ctx.info_name)] = {
+        max(param.opts, key=len).removeprefix("--"): param.name
+        for param in ctx.command.params
+        if isinstance(param, click.Option) and param.name and param.name not in shared
+    }
+    return sections
 
 
 CONFIG = click.option(
@@ -104,7 +119,7 @@ CONFIG = click.option(
     is_eager=True,
     expose_value=False,
     callback=_take_file,
-    help="YAML file that maps option names to values, as `node-name: worker-1`.",
+    help="YAML file of options, as `node-name: worker-1`; a command's own ones below its name.",
 )
 
 

@@ -150,6 +150,18 @@ def test_options_come_from_the_command_line_then_the_environment_then_the_file(t
     assert node("--node-name", "from-line", env=env) == "from-line"
 
 
+def test_what_one_command_alone_has_stands_below_its_name_in_the_file(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "liken.yaml"
+    config.write_text(f"recording: {GUIDE / 'machine.umockdev'}\ndevices:\n  output: name\ncrd:\n  output: json\n")
+    assert "pci-0000-00-02-0" in called("devices", "--config", str(config)).stdout.split()
+    assert json.loads(called("crd", "--config", str(config)).stdout)["kind"] == "CustomResourceDefinition"
+    assert json.loads(called("devices", "--config", str(config), "-o", "json").stdout)
+    config.write_text("devices: {output: nonsense}\n")
+    result = called("devices", "--config", str(config), *MACHINE)
+    assert result.exit_code == 2
+    assert "'nonsense' is not one of" in result.stderr
+
+
 def test_a_wrong_file_is_a_usage_error_that_names_the_key(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "liken.yaml"
     config.write_text("node-nam: x\n")

@@ -140,3 +140,25 @@ def test_the_node_name_is_checked() -> None:
     assert config.node_name(None)
     with pytest.raises(ConfigError, match="--node-name"):
         config.node_name("Worker_1")
+
+
+OWN = {"devices": {"output": "output"}, "watch": None, "claims": {}}
+
+
+def test_a_commands_own_options_stand_below_its_name(tmp_path: pathlib.Path) -> None:
+    path = written(tmp_path, "node-name: worker-1\ndevices:\n  output: json\nwatch:\n  json: true\n")
+    assert config.read_file(path, OWN) == {"node_name": "worker-1", "output": "json"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("devices: {ouput: json}", "unknown key 'ouput' below 'devices'; the nearest is 'output'"),
+        ("claims: {output: json}", "unknown key 'output' below 'claims'; this command has no options of its own"),
+        ("devices: json", "'devices' is a command: it must map its own options to values"),
+        ("device: {output: json}", "unknown key 'device'; the nearest is 'devices'"),
+    ],
+)
+def test_a_wrong_key_of_a_command_is_named(tmp_path: pathlib.Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config.read_file(written(tmp_path, text), OWN)
