@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from liken.daemon import BOOT_ID
 from tests.cluster.node import NODE, Cluster
 
 
@@ -30,11 +31,20 @@ class Liken:
         self.process: subprocess.Popen[bytes] | None = None
         self._from = 0
 
-    def start(self, *, registered: bool = True) -> None:
-        """Start it, and wait until the kubelet knows it: a pod that comes earlier waits a minute for the next try."""
+    def start(self, *, registered: bool = True, boot_id: str = "") -> None:
+        """Start it, and wait until the kubelet knows it: a pod that comes earlier waits a minute for the next try.
+
+        With `boot_id` it reads this one from /proc, in a mount namespace of its own.
+        """
+        command = self._command
+        if boot_id:
+            file = self._cluster.root / "boot_id"
+            file.write_text(f"{boot_id}\n")
+            script = f'mount --bind "{file}" {BOOT_ID} && exec "$@"'
+            command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
         self._from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         if registered:
             self.said("claims.registered", 40)
 
