@@ -9,6 +9,8 @@ import platform
 import subprocess
 import sys
 
+from benchmarks.rows import IDLE_S
+
 MODULES = ("decisions", "coldplug", "intake", "daemon", "claims")
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- table: python -m benchmarks --write -->", "<!-- end of the table -->"
@@ -16,13 +18,12 @@ BEGIN, END = "<!-- table: python -m benchmarks --write -->", "<!-- end of the ta
 
 def measured(name: str) -> list[list[object]]:
     """The rows of one module, run in a process of its own; a failure becomes a row that says so."""
-    limit_s = 900 + float(os.environ.get("LIKEN_BENCH_IDLE_S", "60"))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--only", name],
         capture_output=True,
         text=True,
         check=False,
-        timeout=limit_s,
+        timeout=900 + IDLE_S,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     rows = [json.loads(line) for line in lines]

@@ -12,17 +12,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 
 import anyio
 
-from benchmarks.rows import Row, milliseconds, percentile, resident_of
+from benchmarks.rows import IDLE_S, Row, milliseconds, percentile, resident_of
 from liken.demo.apiserver import ApiServer
 from liken.machine.crd import crd
 from tests.cluster.network import private_network
 from tests.cluster.world import Stick, World
+from tests.metrics import told
 
 QUIET_S = 0.05
 ROUNDS = 30
@@ -33,7 +33,6 @@ ARRIVE_S = 10
 WEB = "127.0.0.1:9790"
 SLICES = "resourceslices"
 PORT = "devices/pci0000:00/0000:00:14.0/usb1"
-IDLE_S = float(os.environ.get("LIKEN_BENCH_IDLE_S", "60"))
 
 
 def rows() -> Iterator[Row]:
@@ -143,14 +142,7 @@ async def _written(server: ApiServer, count: int) -> float:
 
 
 async def _told(name: str) -> float:
-    """The sum of a counter as the daemon's /metrics has it."""
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://{WEB}/metrics", timeout=5) as answer:
-            return str(answer.read(), "utf-8")
-
-    text = await anyio.to_thread.run_sync(read)
-    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
+    return await anyio.to_thread.run_sync(told, f"http://{WEB}/metrics", name)
 
 
 def _switches(pid: int) -> int:

@@ -1,9 +1,13 @@
 """One line of the table, and the statistics the benchmarks share."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+IDLE_S = float(os.environ.get("LIKEN_BENCH_IDLE_S", "60"))
+"""How long the daemon idles."""
 
 
 class Row(NamedTuple):

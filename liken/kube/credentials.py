@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ async def load(kubeconfig: Path | None, context: str | None, *, service_account:
 
 
 def _in_cluster(folder: Path) -> Login:
-    from kubernetes_asyncio.client.configuration import Configuration  # noqa: PLC0415  (`liken` without a cluster does not need it)
+    from kubernetes_asyncio.client.configuration import Configuration  # noqa: PLC0415  (only a cluster needs it)
     from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader  # noqa: PLC0415
 
     if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -124,21 +124,18 @@ def environment_proxy(server: str) -> str | None:
     """The proxy that HTTPS_PROXY (HTTP_PROXY) names for this server, as kubectl has it: NO_PROXY may name networks."""
     proxies, url = getproxies_environment(), urlsplit(server)
     host = url.hostname or ""
-    skipped = [entry.strip() for entry in proxies.get("no", "").split(",")]
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.is_loopback or any(address in network for network in _networks(skipped)):
-            return None
-    if host == "localhost" or proxy_bypass(url.netloc.rpartition("@")[2]):
+    skipped = (entry.strip() for entry in proxies.get("no", "").split(","))
+    if _loopback(host) or any(_within(host, entry) for entry in skipped) or proxy_bypass(url.netloc.rpartition("@")[2]):
         return None
     return proxies.get(url.scheme)
 
 
-def _networks(entries: Iterable[str]) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    for entry in entries:
-        if "/" in entry:
-            with contextlib.suppress(ValueError):
-                yield ipaddress.ip_network(entry, strict=False)
+def _within(host: str, network: str) -> bool:
+    """Whether a host is an address of a network in CIDR form; False where either is something else."""
+    try:
+        return "/" in network and ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
 
 
 def _chosen(document: Any, path: Path, context: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -180,13 +177,14 @@ def _refuse_no_server(server: str, path: Path) -> None:
 
 def _plain_loopback(server: str) -> bool:
     url = urlsplit(server)
-    if url.scheme != "http" or not url.hostname:
+    return url.scheme == "http" and _loopback(url.hostname or "")
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
         return False
-    if url.hostname == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(url.hostname).is_loopback
-    return False
 
 
 def _token(path: Path) -> str:

@@ -26,24 +26,25 @@ def install() -> None:
     """Put the five bare packages in place, once for the process. Raises ModuleNotFoundError without the library."""
     if LIBRARY in sys.modules:
         return
-    spec = importlib.machinery.PathFinder.find_spec(LIBRARY)
-    if spec is None or not spec.submodule_search_locations:
+    root = _folder(LIBRARY)
+    if root is None:
         raise ModuleNotFoundError(f"{LIBRARY} is not installed", name=LIBRARY)
-    root = Path(next(iter(spec.submodule_search_locations)))
     _package(LIBRARY, root, _submodules(LIBRARY))
     _package(CLIENT, root / "client", _classes(CLIENT, *GENERATED))
     _package(CONFIG, root / "config", _submodules(CONFIG))
     for name in GENERATED:
         _package(name, root / "client" / name.rpartition(".")[2], _classes(name))
     sys.modules[CLIENT].ApiClient = type("ApiClient", (), {})  # type: ignore[attr-defined]
-    _defer(DEFERRED)
+    deferred = _folder(DEFERRED)
+    if deferred is not None and DEFERRED not in sys.modules:
+        _package(DEFERRED, deferred, _whole(DEFERRED))
 
 
-def _defer(name: str) -> None:
-    """Have a package imported when its first attribute is asked for; nothing to do where it is there, or missing."""
-    spec = None if name in sys.modules else importlib.machinery.PathFinder.find_spec(name)
-    if spec is not None and spec.submodule_search_locations:
-        _package(name, Path(next(iter(spec.submodule_search_locations))), _whole(name))
+def _folder(package: str) -> Path | None:
+    """Where a package is installed; None: nowhere."""
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places))) if places else None
 
 
 def _whole(package: str) -> Callable[[str], object]:

@@ -164,13 +164,14 @@ class MachineController:
         """The Machine cannot be read: what it asked for stays, unless the server has no Machines at all."""
         absent = isinstance(error, NotFound)
         said = "absent" if absent else str(error)
-        if said != self._said and absent:
-            log.info("machine.not_served", advice="`liken crd | kubectl apply -f -` installs the resource")
-            self._served = False
-            self._take(None)
-        elif said != self._said:
-            log.warning("machine.not_read", error=said)
-        self._said = said
+        if said != self._said:
+            self._said = said
+            if absent:
+                log.info("machine.not_served", advice="`liken crd | kubectl apply -f -` installs the resource")
+                self._served = False
+                self._take(None)
+            else:
+                log.warning("machine.not_read", error=said)
         self._known.set()
 
     def _take(self, item: Json | None) -> None:

@@ -325,3 +325,18 @@ async def mirrored(root: pathlib.Path, *texts: str, **settings: Any) -> AsyncIte
             deltas=deltas,
         )
         tasks.cancel_scope.cancel()
+
+
+def step_changes(m: Mirrored, module: Any, step: dict[str, Any], root: pathlib.Path) -> None:
+    """What a step of a shared case does to the tree, and the event that tells it."""
+    if "tree_change" in step:
+        module.materialise(step["tree_change"], root / "sys")
+    if "recv_error" in step:
+        m.feed.overflow()
+    if "cut_at" in step:
+        m.feed.overflow("truncated")
+    elif "header" in step:
+        action, _, path = step["header"].partition("@")
+        m.feed.tell(action, path)
+        if old := step.get("keys", {}).get("DEVPATH_OLD"):
+            m.feed.tell(action, old)

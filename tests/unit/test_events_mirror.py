@@ -19,6 +19,7 @@ from tests.unit.fakes_events import (
     controller,
     disk,
     mirrored,
+    step_changes,
     stick,
     tree_cases,
     usb,
@@ -324,20 +325,6 @@ async def test_a_storm_of_suffixes_keeps_nothing(tmp_path: pathlib.Path) -> None
         assert set(places) == set(m.store.snapshot.inventory.devices)
         assert not m.mirror._dirty
         assert not m.mirror._began
-
-
-def step_changes(m: Mirrored, module: Any, step: dict[str, Any], root: pathlib.Path) -> None:
-    if "tree_change" in step:
-        module.materialise(step["tree_change"], root / "sys")
-    if "recv_error" in step:
-        m.feed.overflow()
-    if "cut_at" in step:
-        m.feed.overflow("truncated")
-    elif "header" in step:
-        action, _, path = step["header"].partition("@")
-        m.feed.tell(action, path)
-        if old := step.get("keys", {}).get("DEVPATH_OLD"):
-            m.feed.tell(action, old)
 
 
 def check_published(m: Mirrored, published: dict[str, Any], case: str) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from liken.model.api import Json
+from tests.metrics import told
 from tests.vm.guest.agent import INWARD, INWARD_PORT, OUTWARD, OUTWARD_PORT
 from tests.vm.guest.preloaded import PRELOADED_PORT, READY
 from tests.vm.machine import GUEST_FILES, WEB_PORT, VirtualMachine
@@ -87,9 +88,7 @@ class Node:
 
     def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
-        text = urllib.request.urlopen(self._web("/metrics"), timeout=10).read().decode()
-        samples = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        return sum(float(value) for key, value in samples if key.split("{")[0] == name)
+        return told(self._web("/metrics"), name)
 
     def fresh(self, *arguments: str) -> Any:
         """The JSON that a fresh `liken …` prints in the guest."""
